@@ -1,0 +1,281 @@
+"""What was measured, as it is kept: one JSON line a cell in `records.jsonl` of the sweep's folder.
+
+In: results of the measuring process, as soon as a variant is done.  Out: `Record` lines that survive a kill at any
+moment, and a `Sweep` to read them, with the manifest of every cell that was expected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1  # raised when a field changes its meaning
+
+
+class Status(StrEnum):
+    """How a cell ended. A latency exists only where it PASSED."""
+
+    PASSED = "PASSED"
+    INCORRECT = "INCORRECT"
+    SKIPPED = "SKIPPED"
+    UNSUPPORTED = "UNSUPPORTED"
+    OOM = "OOM"
+    TIMEOUT = "TIMEOUT"
+    CRASHED = "CRASHED"
+    ERROR = "ERROR"
+    KILLED = "KILLED"
+
+    @property
+    def failed(self) -> bool:
+        """Whether this status fails the sweep: everything except PASSED, SKIPPED and UNSUPPORTED."""
+        return self not in (Status.PASSED, Status.SKIPPED, Status.UNSUPPORTED)
+
+
+@dataclass
+class Record:
+    """One cell. Absent figures are None, never NaN or infinity; units are in the names."""
+
+    # identity
+    sweep_id: str
+    job: int
+    variant: str
+    shape: list[int]
+    n_rows: int
+    n_cols: int
+    dtype: str
+    mode: str
+    mask: str = "none"
+    scale: float | None = None
+    distribution: str = "normal"
+    layout: str = "contiguous"
+    seed: int = 0
+    device: str = "auto"
+    workload: str = "attention"
+    batch: int | None = None
+    heads: int | None = None
+    seq_q: int | None = None
+    seq: int | None = None
+    variant_args: dict[str, Any] = field(default_factory=dict)
+    config_hash: str = ""
+    kernel_hash: str = ""
+    environment_hash: str = ""
+    input_checksum: str = ""
+    started_at: str = ""
+    format: int = FORMAT
+
+    # outcome
+    status: Status = Status.ERROR
+    message: str = ""
+    traceback: str = ""
+
+    # accuracy against the float64 reference
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    max_ulp_error: float | None = None
+    max_row_sum_error: float | None = None
+    nonfinite_mismatch: int | None = None
+    tolerance: float | None = None
+    n_rows_checked: int | None = None
+
+    # host clock: launch cost included
+    mean_latency_ms: float | None = None
+    std_latency_ms: float | None = None
+    median_latency_ms: float | None = None
+    p05_latency_ms: float | None = None
+    p95_latency_ms: float | None = None
+    host_return_us: float | None = None
+
+    # device clock
+    device_ms: float | None = None
+    device_ms_ci_low: float | None = None
+    device_ms_ci_high: float | None = None
+    device_ms_std: float | None = None
+    device_ms_p05: float | None = None
+    device_ms_p25: float | None = None
+    device_ms_p75: float | None = None
+    device_ms_p95: float | None = None
+    n_samples: int | None = None
+    clock: str | None = None
+    cache: str | None = None
+    clock_floor_us: float | None = None
+    events_ms: float | None = None
+    graph_ms: float | None = None
+    warm_ms: float | None = None
+    stop_reason: str | None = None
+
+    # against the machine and the baseline
+    least_bytes: int | None = None
+    gbps: float | None = None
+    limit_ms: float | None = None
+    limit_gbps: float | None = None
+    limit_kernel: str | None = None
+    pct_of_limit: float | None = None
+    pct_of_limit_ci_low: float | None = None
+    pct_of_limit_ci_high: float | None = None
+    baseline: str | None = None
+    speedup: float | None = None
+    speedup_ci_low: float | None = None
+    speedup_ci_high: float | None = None
+    verdict: str | None = None
+
+    # what it cost
+    first_call_s: float | None = None
+    compile_cache_hit: bool | None = None
+    peak_memory_bytes: int | None = None
+
+    # the plan of a Triton variant: kernel, tile, num_warps, num_stages, n_regs, n_spills, shared_bytes
+    plan: dict[str, Any] = field(default_factory=dict)
+
+    # the machine while measuring: sm_clock_mhz, power_w, temperature_c, throttle_reasons, ...
+    machine: dict[str, Any] = field(default_factory=dict)
+
+    flags: list[str] = field(default_factory=list)
+
+    @property
+    def cell(self) -> str:
+        """The cell's name within its sweep: `<job>/<variant>`."""
+        return f"{self.job}/{self.variant}"
+
+    @property
+    def title(self) -> str:
+        """The cell in words, e.g. `triton 8x12x512x512 float16 forward`."""
+        words = [self.variant, "x".join(map(str, self.shape)), self.dtype, self.mode]
+        words += [f"{self.mask} mask"] if self.mask != "none" else []
+        return " ".join(words)
+
+    def to_json(self) -> str:
+        """One line of JSON without a newline. A NaN or infinity becomes null."""
+        return json.dumps(_finite(dataclasses.asdict(self)), allow_nan=False, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(line: str) -> Record:
+        """The record of a line. ValueError where the line is damaged or of another format."""
+        fields = json.loads(line)
+        if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+            raise ValueError(f"not a record of format {FORMAT}: {line[:80]!r}")
+        known = {f.name for f in dataclasses.fields(Record)}
+        try:
+            record = Record(**{name: value for name, value in fields.items() if name in known})
+            record.status = Status(record.status)
+        except TypeError as error:
+            raise ValueError(f"not a whole record: {error}") from error
+        return record
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line so that it is there whole or not at all, also beside other processes: lock, one write, fsync.
+
+    A line that an earlier kill left unfinished is ended first, so that only it is lost.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        data = (b"\n" if torn else b"") + line.encode() + b"\n"
+        written = os.write(descriptor, data)
+        if written != len(data):
+            os.ftruncate(descriptor, size)
+            raise OSError(f"{path}: the disk took {written} of {len(data)} bytes; is it full?")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees the old text or the new one, never a part."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The folder of a sweep: `manifest.json`, `records.jsonl`, `jobs/<n>/` with config, log and raw samples."""
+
+    folder: Path
+
+    @property
+    def sweep_id(self) -> str:
+        """The folder's name: start time and a random part."""
+        return self.folder.name
+
+    @property
+    def records_path(self) -> Path:
+        """The records, one JSON line each."""
+        return self.folder / "records.jsonl"
+
+    def job_folder(self, job: int) -> Path:
+        """Where a job keeps its config, log and raw samples."""
+        return self.folder / "jobs" / str(job)
+
+    @staticmethod
+    def create(folder: Path, jobs: list[dict[str, Any]], about: dict[str, Any]) -> Sweep:
+        """Make the folder with a manifest of `jobs` (each: job, overrides, case, variants, config) and `about` it.
+
+        FileExistsError if the folder is there already.
+        """
+        folder.mkdir(parents=True, exist_ok=False)
+        manifest = {"format": FORMAT, "sweep_id": folder.name, **about, "jobs": jobs}
+        write_whole(folder / "manifest.json", json.dumps(_finite(manifest), indent=1, allow_nan=False))
+        return Sweep(folder)
+
+    def manifest(self) -> dict[str, Any]:
+        """What was asked for. FileNotFoundError where the folder holds no sweep."""
+        return json.loads((self.folder / "manifest.json").read_text())
+
+    def expected_cells(self) -> Iterator[tuple[int, str]]:
+        """Every (job, variant) that the manifest asks for."""
+        for job in self.manifest()["jobs"]:
+            for variant in job["variants"]:
+                yield job["job"], variant
+
+    def append(self, record: Record) -> None:
+        """Keep a record, whatever happens next."""
+        append_line(self.records_path, record.to_json())
+
+    def records(self) -> list[Record]:
+        """Every whole record, the last of each cell, in order of cells. Damaged lines are left out."""
+        latest: dict[str, Record] = {}
+        for record in read_records(self.records_path):
+            latest[record.cell] = record
+        return sorted(latest.values(), key=lambda record: record.job)
+
+
+def read_records(path: Path) -> Iterable[Record]:
+    """The whole records of a file in the order written; damaged lines are left out."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                yield Record.from_json(line)
+            except ValueError:
+                continue
+
+
+def now() -> str:
+    """The present moment in UTC as ISO 8601 with seconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
