@@ -7,6 +7,7 @@ torch, and of both the part that must be equal for two results to be comparable.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softmax_exp.cases import stable_hash
+from softmax_exp.records import write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -106,7 +108,8 @@ def describe_device(device: torch.device) -> dict[str, Any]:
 def environment_class(environment: dict[str, Any]) -> dict[str, Any]:
     """What must be equal for two latencies to be comparable.
 
-    In: `{"host": describe_host(), "device": describe_device(device)}`. Which card of a model, the host's name and the git commit do not matter; kernels have a hash of their own.
+    In: `{"host": describe_host(), "device": describe_device(device)}`. Which card of a model, the host's
+    name and the git commit do not matter; kernels have a hash of their own.
     """
     host, device = environment["host"], environment["device"]
     of_device = ("type", "name", "torch", "cuda", "triton", "driver", "memory_bytes", "sm_count", "mig", "threads")
@@ -118,6 +121,16 @@ def environment_class(environment: dict[str, Any]) -> dict[str, Any]:
 def environment_hash(environment: dict[str, Any]) -> str:
     """16 hexadecimal digits of `environment_class`: equal where results are comparable."""
     return stable_hash(environment_class(environment))
+
+
+def keep_environment(folder: Path, environment: dict[str, Any]) -> str:
+    """Write an environment to `environments/<hash>.json` of a sweep's folder, once, and return its hash."""
+    name = environment_hash(environment)
+    path = folder / "environments" / f"{name}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(environment, indent=1, sort_keys=True))
+    return name
 
 
 def describe_git(directory: Path) -> dict[str, Any] | None:

@@ -1,0 +1,188 @@
+"""The table at the end of a sweep, for a terminal and as Markdown.
+
+In: records.  Out: rows grouped by case, with what each clock ranks first, and the failures in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from rich.console import Console
+from rich.text import Text
+
+from softmax_exp.records import Record, Status
+
+_HEADINGS = ("variant", "device ms", "host ms", "speed-up", "% of limit", "max abs error", "status")
+_COLOURS = {Status.PASSED: "", Status.SKIPPED: "dim", Status.UNSUPPORTED: "yellow"}
+
+
+def print_table(records: list[Record], console: Console) -> None:
+    """Print the table within the console's width; plain text where it is no terminal.
+
+    What does not fit gives way in this order: the intervals of speed-ups, then the middle of long variant names.
+    """
+    rows, widths = _layout(records, console.width)
+    for heading in zip(*(_two_lines(heading) for heading in _HEADINGS), strict=True):
+        _print(console, "  " + _line(heading, widths), "bold")
+    for title, cells in by_case(records):
+        _print(console, title + limit_in_words(cells), "cyan")
+        for record in cells:
+            _print(console, "  " + _line(rows[id(record)], widths), _COLOURS.get(record.status, "red"))
+        for words in filter(None, (ranking_in_words(cells), flags_in_words(cells))):
+            _print(console, "  " + words, "italic")
+    for line in failures_in_words(records):
+        _print(console, line)
+
+
+def markdown(records: list[Record], max_chars: int | None = None) -> str:
+    """The table in Markdown; the cases that do not fit into `max_chars` are counted instead of shown."""
+    head = "| case | " + " | ".join(_HEADINGS) + " |\n|---|---|" + "---:|" * (len(_HEADINGS) - 2) + "---|\n"
+    blocks = []
+    for title, cells in by_case(records):
+        lines = ["| " + " | ".join(map(_escape, (title, *_row(record)))) + " |\n" for record in cells]
+        blocks.append("".join(lines))
+    words = [
+        f"{title}: {words}"
+        for title, cells in by_case(records)
+        for words in (ranking_in_words(cells), flags_in_words(cells))
+        if words
+    ]
+    tail = "".join(f"\n- {_escape(line)}" for line in words + failures_in_words(records)) + "\n"
+    text = head + "".join(blocks) + tail
+    if max_chars is None or len(text) <= max_chars:
+        return text
+    text, shown = head, 0
+    for block in blocks:
+        if len(text) + len(block) > max_chars - 80:
+            break
+        text, shown = text + block, shown + 1
+    return text + f"\n{shown} of {len(blocks)} cases; all of them are in records.jsonl.\n"
+
+
+def by_case(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
+    """The records of each case in the order of jobs, under the case's title."""
+    grouped = groupby(records, key=lambda record: record.job)
+    return [
+        (cells[0].title.removeprefix(cells[0].variant).strip(), cells) for _, group in grouped if (cells := [*group])
+    ]
+
+
+def ranking_in_words(cells: list[Record]) -> str:
+    """What each clock ranks first in one case; empty where fewer than two variants passed."""
+    passed = [record for record in cells if record.status is Status.PASSED]
+    on_device = sorted((r for r in passed if r.device_ms is not None), key=lambda r: r.device_ms or 0.0)
+    on_host = sorted((r for r in passed if host_ms(r) is not None), key=lambda r: host_ms(r) or 0.0)
+    if len(passed) < 2 or not (on_device or on_host):
+        return ""
+    by_host = on_host[0].variant if on_host else ""
+    if not on_device:
+        return f"fastest by the host clock: {by_host}"
+    first = on_device[0]
+    level = [r.variant for r in on_device[1:] if _overlap(first, r)]
+    by_device = first.variant + (f" (level within the intervals: {', '.join(level)})" if level else "")
+    if not by_host or by_host == first.variant:
+        return f"fastest by {'both clocks' if by_host else 'the device clock'}: {by_device}"
+    return f"the clocks disagree: fastest by the device clock {by_device}, by the host clock {by_host}"
+
+
+def flags_in_words(cells: list[Record]) -> str:
+    """Which flags were raised for which variants of a case, e.g. `noisy: eager, triton; throttled: triton`."""
+    raised = {flag: [r.variant for r in cells if flag in r.flags] for r in cells for flag in r.flags}
+    return "; ".join(f"{flag}: {', '.join(variants)}" for flag, variants in raised.items())
+
+
+def failures_in_words(records: list[Record]) -> list[str]:
+    """One line for each kind of outcome other than PASSED, with the first line of its message."""
+    kinds: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        if record.status is not Status.PASSED:
+            message = record.message.strip().splitlines()[0] if record.message.strip() else "no reason was given"
+            kinds.setdefault((record.status, record.variant, message), []).append(record)
+    lines = []
+    for (status, variant, message), cells in kinds.items():
+        where = cells[0].title.removeprefix(variant).strip() if len(cells) == 1 else f"{len(cells)} cases"
+        lines.append(f"{status} {variant}, {where}: {message}")
+    return lines
+
+
+def limit_in_words(cells: list[Record]) -> str:
+    """The limit of a case, e.g. `, limit 0.0257 ms (3926 GB/s)`; empty where it is not known."""
+    known = next((record for record in cells if record.limit_ms is not None), None)
+    if known is None:
+        return ""
+    rate = f" ({known.limit_gbps:.0f} GB/s)" if known.limit_gbps is not None else ""
+    return f", limit {_figure(known.limit_ms)} ms{rate}"
+
+
+def host_ms(record: Record) -> float | None:
+    """The host clock's typical latency in ms: the median, or the mean where only that was kept."""
+    return record.median_latency_ms if record.median_latency_ms is not None else record.mean_latency_ms
+
+
+def _layout(records: list[Record], width: int) -> tuple[dict[int, tuple[str, ...]], list[int]]:
+    rows: dict[int, tuple[str, ...]] = {}
+    widths: list[int] = []
+    for intervals in (True, False):
+        rows = {id(record): _row(record, intervals) for record in records}
+        headings = (max(map(len, _two_lines(heading))) for heading in _HEADINGS)
+        cells = zip(*rows.values(), strict=True) if rows else ((),) * len(_HEADINGS)
+        widths = [
+            max(most, *map(len, column)) if column else most for most, column in zip(headings, cells, strict=True)
+        ]
+        if sum(widths) + 2 * len(widths) <= width:
+            return rows, widths
+    return rows, [max(12, width - sum(widths[1:]) - 2 * len(widths)), *widths[1:]]
+
+
+def _row(record: Record, intervals: bool = True) -> tuple[str, ...]:
+    checked = record.status in (Status.PASSED, Status.INCORRECT)
+    speedup = "" if record.speedup is None else f"{record.speedup:.2f}x"
+    if intervals:
+        speedup += _interval(record.speedup, record.speedup_ci_low, record.speedup_ci_high)
+    return (
+        record.variant,
+        _figure(record.device_ms) + _interval(record.device_ms, record.device_ms_ci_low, record.device_ms_ci_high),
+        _figure(host_ms(record)),
+        speedup,
+        "" if record.pct_of_limit is None else f"{record.pct_of_limit:.1f}",
+        "" if not checked else "no number" if record.max_abs_error is None else f"{record.max_abs_error:.1e}",
+        record.status,
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:#.4g}".rstrip(".")
+
+
+def _interval(value: float | None, low: float | None, high: float | None) -> str:
+    if not value or low is None or high is None:
+        return ""
+    return f" ±{50 * (high - low) / value:.1f}%"
+
+
+def _overlap(first: Record, second: Record) -> bool:
+    high, low = first.device_ms_ci_high, second.device_ms_ci_low
+    return high is not None and low is not None and low <= high
+
+
+def _two_lines(heading: str) -> tuple[str, str]:
+    first, _, last = heading.rpartition(" ")
+    return first, last
+
+
+def _line(cells: Iterable[str], widths: list[int]) -> str:
+    parts = []
+    for index, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        if len(cell) > width:
+            cell = cell[: (width - 1) // 2] + "…" + cell[len(cell) - width // 2 :]
+        parts.append(cell.ljust(width) if index in (0, len(widths) - 1) else cell.rjust(width))
+    return "  ".join(parts).rstrip()
+
+
+def _print(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style), highlight=False, soft_wrap=not console.is_terminal)
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
