@@ -25,6 +25,26 @@ DTYPE_ALIASES = {
 }
 MODES = ("forward", "backward", "full")
 MASKS = ("none", "causal", "additive", "boolean")
+DISTRIBUTIONS = (
+    "normal",  # standard normal
+    "large",  # normal, size 1e4
+    "constant",  # every element 1
+    "one_hot",  # one element of a row 50 above the others
+    "shifted",  # normal + 1e7 (1e4 in float16, which holds no more)
+    "ties",  # rounded to integers: many equal maxima
+    "tiny",  # differences of 1e-3
+    "denormal",  # results that reach the dtype's subnormal numbers
+    "padded",  # the last quarter of each row -inf, every eighth row wholly -inf
+    "nan",  # a NaN in every fourth row
+    "inf",  # a +inf in every fourth row
+)
+LAYOUTS = (
+    "contiguous",
+    "transposed",  # the last two dimensions swapped in memory
+    "expanded",  # the first dimension has stride 0
+    "offset",  # starts one element into its storage
+    "padded",  # rows eight elements apart beyond their length
+)
 
 
 @dataclass(frozen=True)

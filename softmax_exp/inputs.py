@@ -1,0 +1,144 @@
+"""The tensors of a case.
+
+In: a `Case` and a device.  Out: `Inputs`, several sets of x (and of the output's gradient) with different contents,
+and the mask; the same contents for the same seed on the same kind of device, which a checksum proves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+
+from softmax_exp.cases import Case
+
+DTYPES = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
+
+
+@dataclass
+class Inputs:
+    """`xs` and, unless the mode is forward, `grads` (dL/dy): one tensor of the case's shape a buffer set.
+
+    `mask` broadcasts over x: the case's dtype where it is additive, bool (True = takes part) where it is boolean.
+    """
+
+    xs: list[torch.Tensor]
+    grads: list[torch.Tensor]
+    mask: torch.Tensor | None
+
+
+def resolve_device(wish: str) -> torch.device:
+    """The device meant by `auto`, `cpu`, `cuda` or `cuda:1`. RuntimeError if it is not there."""
+    if wish == "auto":
+        wish = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(wish)
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise RuntimeError("requires a CUDA GPU")
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        if device.index is not None and device.index >= torch.cuda.device_count():
+            raise RuntimeError(f"device {wish} is not there: {torch.cuda.device_count()} visible")
+    return device
+
+
+def make_inputs(case: Case, device: torch.device, n_sets: int = 1) -> Inputs:
+    """`n_sets` buffer sets for the case; set i is drawn with seed `case.seed + i`."""
+    xs = [make_x(case, device, case.seed + i) for i in range(n_sets)]
+    grads = []
+    if case.mode != "forward":
+        for x in xs:
+            torch.manual_seed(case.seed + 7919 + len(grads))
+            grads.append(torch.randn(x.shape, dtype=x.dtype, device=device))
+            x.requires_grad_(True)
+    return Inputs(xs, grads, make_mask(case, device))
+
+
+def make_x(case: Case, device: torch.device, seed: int) -> torch.Tensor:
+    """One x of the case's shape, dtype, layout and distribution. The global generator is seeded, as users do it."""
+    torch.manual_seed(seed)
+    x = _storage(case, device)
+    _fill(x, case.distribution)
+    return x
+
+
+def _storage(case: Case, device: torch.device) -> torch.Tensor:
+    shape, dtype, layout = case.shape, DTYPES[case.dtype], case.layout
+    if layout == "transposed" and len(shape) >= 2:
+        return torch.empty(*shape[:-2], shape[-1], shape[-2], dtype=dtype, device=device).transpose(-1, -2)
+    if layout == "expanded" and len(shape) >= 2:
+        return torch.empty(1, *shape[1:], dtype=dtype, device=device).expand(shape)
+    if layout == "offset":
+        return torch.empty(case.numel + 1, dtype=dtype, device=device)[1:].view(shape)
+    if layout == "padded":
+        return torch.empty(*shape[:-1], shape[-1] + 8, dtype=dtype, device=device)[..., : shape[-1]]
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+def refill(x: torch.Tensor, case: Case, seed: int) -> None:
+    """Write new contents into x where it stands: same addresses, other values."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        _fill(x, case.distribution)
+
+
+def _fill(x: torch.Tensor, distribution: str) -> None:
+    """Draw x's contents in place, through its own strides; an expanded x is drawn once and repeated."""
+    for dim in range(x.dim()):
+        if x.stride(dim) == 0 and x.size(dim) > 1:
+            x = x.narrow(dim, 0, 1)
+    if x.numel() == 0:
+        return
+    x.normal_()
+    n_cols = x.shape[-1]
+    if distribution == "large":
+        x.mul_(1e4)
+        if x.dtype == torch.float16:
+            x.clamp_(-6e4, 6e4)
+    elif distribution == "constant":
+        x.fill_(1)
+    elif distribution == "one_hot":
+        x.fill_(0).select(-1, n_cols // 2).fill_(50)
+    elif distribution == "shifted":
+        x.add_(1e4 if x.dtype == torch.float16 else 1e7)
+    elif distribution == "ties":
+        x.round_()
+    elif distribution == "tiny":
+        x.mul_(1e-3)
+    elif distribution == "denormal":
+        x.mul_(6 if x.dtype == torch.float16 else 25)
+    elif distribution in ("padded", "nan", "inf"):
+        rows = x.unsqueeze(0) if x.dim() == 1 else x
+        if distribution == "padded":
+            rows[..., n_cols - n_cols // 4 :] = float("-inf")
+            rows[..., ::8, :] = float("-inf")
+        else:
+            rows[..., ::4, n_cols // 2] = float(distribution)
+    else:
+        assert distribution == "normal", distribution
+
+
+def make_mask(case: Case, device: torch.device) -> torch.Tensor | None:
+    """The mask tensor of shape `case.mask_shape`: additive values normal with a tenth of -inf, boolean nine in ten."""
+    if case.mask_shape is None:
+        return None
+    torch.manual_seed(case.seed + 104729)
+    keep = torch.rand(case.mask_shape, device=device) < 0.9
+    keep[..., :1] = True  # no row is wholly masked: that is a distribution of its own
+    if case.mask == "boolean":
+        return keep
+    return torch.randn(case.mask_shape, dtype=DTYPES[case.dtype], device=device).masked_fill_(~keep, float("-inf"))
+
+
+def checksum(x: torch.Tensor) -> str:
+    """16 hexadecimal digits from all bytes of x in logical order, their positions included."""
+    words = x.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+    padding = -words.numel() % 8
+    if padding:
+        words = torch.cat([words, words.new_zeros(padding)])
+    total, position = 0, 0
+    for part in words.view(torch.int64).split(1 << 24):  # bounded memory: 128 MB of weights at most
+        weights = torch.arange(position, position + part.numel(), device=x.device, dtype=torch.int64).mul_(2).add_(1)
+        total += int((part * weights).sum())
+        position += part.numel()
+    return hashlib.sha256(f"{tuple(x.shape)}{x.dtype}{total & (1 << 64) - 1}".encode()).hexdigest()[:16]
