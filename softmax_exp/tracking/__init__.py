@@ -1,0 +1,11 @@
+"""Results in MLflow: a store is opened, a sweep is sent to it as often as one likes, and links to it are given.
+
+In: a `Sweep` and the keys under `tracking`.  Out: one run a cell, curve runs and a summary run. MLflow is imported
+by nothing else, and here only when a store is opened, which takes seconds: do it in a thread beside other work.
+"""
+
+from softmax_exp.tracking.store import Store, StoreError, open_store
+from softmax_exp.tracking.sync import finish, sync
+from softmax_exp.tracking.views import links, ui_command
+
+__all__ = ["Store", "StoreError", "finish", "links", "open_store", "sync", "ui_command"]

@@ -1,0 +1,163 @@
+"""Sending a sweep to MLflow, as often as one likes: what is there already stays, what is missing or half is done.
+
+In: a `Sweep` on disk and a `Store`.  Out: runs with the tags sweep_id, kind, key and digest. These tags, written in the
+same transaction as the run itself, are the only book that is kept: a kill at any moment leaves no run twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from softmax_exp.records import Record, Sweep
+from softmax_exp.tracking.curves import curve_run, curves, summary_run
+from softmax_exp.tracking.runs import Run, cell_run, read_environment
+from softmax_exp.tracking.store import Store, explained, wait_for_lock
+from softmax_exp.tracking.views import set_views
+
+_PAGE = 1000
+_LOCK_S = 60.0
+_FOREIGN_STALE_S = 3600.0
+
+
+def sync(sweep: Sweep, store: Store | None, records: Iterable[Record] | None = None) -> int:
+    """Send the cells of a sweep, or only those of `records`, and return how many runs were written.
+
+    A cell that was measured again replaces its run. StoreError where the store fails: call it again later.
+    """
+    if store is None:
+        return 0
+    records = sweep.records() if records is None else list(records)
+    jobs = {job["job"]: job for job in sweep.manifest()["jobs"]}
+    environments = {r.environment_hash: read_environment(sweep.folder, r.environment_hash) for r in records}
+    runs = [cell_run(r, jobs.get(r.job, {}), environments[r.environment_hash]) for r in records]
+    only = {str(record.job) for record in records}
+    with explained(store.address), _alone(sweep):
+        return _reconcile(store, sweep, runs, "cell", f" and tags.job = '{only.pop()}'" if len(only) == 1 else "")
+
+
+def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = ()) -> int:
+    """Send what is missing of a sweep with its curves, its summary (and `attachments` as its files) and the views."""
+    if store is None:
+        return 0
+    written, records = sync(sweep, store), sweep.records()
+    curve_runs = [curve_run(name, cells) for name, cells in curves(records).items()]
+    summary = summary_run(sweep, records, list(attachments))
+    with explained(store.address), _alone(sweep):
+        written += _reconcile(store, sweep, curve_runs, "curve", whole=True)
+        written += _reconcile(store, sweep, [summary], "summary", whole=True)
+        set_views(store)
+        close_stale(store)
+    return written
+
+
+def find_runs(store: Store, condition: str) -> Iterator[Any]:
+    """Every run of the experiment that meets a filter of MLflow, page by page."""
+    token = None
+    while True:
+        page = store.client.search_runs([store.experiment_id], condition, max_results=_PAGE, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def close_stale(store: Store) -> int:
+    """End, as KILLED, runs that a process began to write and will never end; return how many."""
+    stale = [
+        run
+        for run in find_runs(store, "attributes.status = 'RUNNING' and tags.writer LIKE '%'")
+        if not _alive(run.data.tags["writer"])
+    ]
+    for run in stale:
+        store.client.set_tag(
+            run.info.run_id, "reason", "the process that wrote this run was killed; sync its sweep again"
+        )
+        store.client.set_terminated(run.info.run_id, "KILLED")
+    return len(stale)
+
+
+@contextlib.contextmanager
+def _alone(sweep: Sweep) -> Iterator[None]:
+    """One process at a time sends a sweep, or two would both miss a run and both write it."""
+    with (sweep.folder / ".sync.lock").open("a") as file:
+        wait_for_lock(file.fileno(), _LOCK_S, f"another process has been sending {sweep.folder}")
+        yield
+
+
+def _reconcile(store: Store, sweep: Sweep, runs: list[Run], kind: str, narrower: str = "", whole: bool = False) -> int:
+    """Make the store hold exactly `runs`; runs of other keys go only where `runs` is the `whole` of its kind."""
+    there: dict[str, list[Any]] = defaultdict(list)
+    for found in find_runs(store, f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = '{kind}'{narrower}"):
+        there[found.data.tags.get("key", "")].append(found)
+    written = 0
+    for run in runs:
+        present = there.pop(run.key, [])
+        good = [found for found in present if _complete(found, run)]
+        if not good:
+            _write(store, sweep, run)
+            written += 1
+        for found in [found for found in present if found not in good[:1]]:
+            store.client.delete_run(found.info.run_id)
+    for found in [found for group in there.values() for found in group if whole]:
+        store.client.delete_run(found.info.run_id)
+    return written
+
+
+def _complete(found: Any, run: Run) -> bool:
+    return found.info.status in ("FINISHED", "FAILED") and found.data.tags.get("digest") == run.digest
+
+
+def _write(store: Store, sweep: Sweep, run: Run) -> None:
+    from mlflow.entities import Metric, Param
+
+    own = {"sweep_id": sweep.sweep_id, "kind": run.kind, "key": run.key, "digest": run.digest, "writer": _writer()}
+    tags = {"mlflow.source.name": "softmax_exp", "mlflow.source.type": "LOCAL"} | run.tags | own
+    client = store.client
+    run_id = client.create_run(store.experiment_id, run.started_ms, tags, run.name).info.run_id
+    params = [Param(name, value) for name, value in run.params.items()]
+    metrics = [Metric(name, value, run.started_ms, step) for name, value, step in run.metrics]
+    client.log_batch(run_id, metrics[:900], params[:100])
+    for start in range(100, max(len(params), len(metrics) // 9 + 1), 100):
+        client.log_batch(run_id, metrics[9 * start : 9 * start + 900], params[start : start + 100])
+    for path, data in run.artifacts.items():
+        _upload(client, run_id, path, data)
+    client.set_terminated(run_id, "FAILED" if run.failed else "FINISHED", run.ended_ms)
+
+
+def _upload(client: Any, run_id: str, path: str, data: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, Path(path).name)
+        file.write_bytes(data)
+        client.log_artifact(run_id, str(file), str(Path(path).parent) if "/" in path else None)
+
+
+def _writer() -> str:
+    return f"{socket.gethostname()} {os.getpid()} {_process_start(os.getpid())} {time.time():.0f}"
+
+
+def _alive(writer: str) -> bool:
+    """Whether the process of that tag still runs; on another host, whether it began within the hour."""
+    try:
+        host, pid, started, moment = writer.split(" ")
+        if host != socket.gethostname():
+            return time.time() - float(moment) < _FOREIGN_STALE_S
+        return _process_start(int(pid)) == started
+    except ValueError:
+        return False
+
+
+def _process_start(pid: int) -> str:
+    """The kernel's start time of a process, which tells it from a later one with its number; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
