@@ -1,0 +1,213 @@
+"""The faults of a config, found before anything is started.
+
+In: a config as plain values, and the schema's dataclasses with their bounds.  Out: one line a fault, with the dotted
+key, its value, what is allowed and the fix.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+import typing
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from softmax_exp import memory, variants
+from softmax_exp.cases import Case
+
+SIZES = ("batch", "heads", "seq", "seq_q", "rows", "cols")
+USUAL_SIZES = {"batch": 8, "heads": 12, "seq": 512, "seq_q": 512}  # what conf/workload/attention.yaml sets by itself
+SMALL_BYTES = 1 << 28  # a case that needs less than this fits everywhere; saves asking NVML
+LARGEST = 1 << 48  # elements; more than any machine holds
+
+
+class ConfigError(ValueError):
+    """A config that cannot be run; each line of the text is one fault and its fix."""
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """`did you mean …?` and the names allowed."""
+    near = difflib.get_close_matches(name, names, n=1)
+    return (f"did you mean {near[0]}? " if near else "") + f"Allowed: {', '.join(names)}"
+
+
+def unknown_keys(fields: dict[Any, Any], schema: type, path: str = "") -> Iterator[str]:
+    """Faults for keys that the schema lacks, at every level."""
+    types = typing.get_type_hints(schema)
+    for name, value in fields.items():
+        if name not in types:
+            yield unknown_key(f"{path}{name}", types)
+        elif dataclasses.is_dataclass(types[name]) and isinstance(value, dict):
+            yield from unknown_keys(value, typing.cast(type, types[name]), f"{path}{name}.")
+
+
+def unknown_key(dotted: str, names: Collection[str]) -> str:
+    """The fault of one unknown key among the `names` of its level."""
+    parent, _, name = dotted.rpartition(".")
+    near = difflib.get_close_matches(name, names, n=1)
+    prefix = f"{parent}." if parent else ""
+    return f"unknown key {dotted}" + (
+        f"; did you mean {prefix}{near[0]}?"
+        if near
+        else f"; the keys {f'of {parent} ' if parent else ''}are {', '.join(names)}"
+    )
+
+
+def out_of_bounds(fields: dict[str, Any], schema: type, path: str = "") -> Iterator[str]:
+    """Faults for values outside the bounds that their fields declare, and for those that nothing would read."""
+    types = typing.get_type_hints(schema)
+    for declared in dataclasses.fields(schema):
+        name, value, limits = declared.name, fields.get(declared.name), declared.metadata
+        if dataclasses.is_dataclass(types[name]):
+            assert isinstance(value, dict)
+            yield from out_of_bounds(value, typing.cast(type, types[name]), f"{path}{name}.")
+        elif name not in fields:
+            yield f"{path}{name} is missing; it cannot be taken away, set it instead"
+        elif value is not None and (limit := _broken_limit(value, limits)):
+            advice = f"; {limits['advice']}" if limits["advice"] else ""
+            yield f"{path}{name} ({value}) must be {limit}{advice}"
+        elif limits.get("only") and value != declared.default and fields[limits["only"][0]] != limits["only"][1]:
+            other, needed = limits["only"]
+            beside = f"{path}{other}={fields[other]}"
+            yield f"{path}{name} ({value}) would be ignored with {beside}; set {path}{other}={needed}"
+
+
+def _broken_limit(value: Any, limits: typing.Mapping[str, Any]) -> str | None:
+    """What the value must be, in words, where it is not."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    bounds = [("ge", ">="), ("gt", ">"), ("lt", "<")]
+    given = [(name, sign) for name, sign in bounds if limits.get(name) is not None]
+    holds = {"ge": lambda a, b: a >= b, "gt": lambda a, b: a > b, "lt": lambda a, b: a < b}
+    if any(not holds[name](value, limits[name]) for name, _ in given):
+        return " and ".join(f"{sign} {limits[name]}" for name, sign in given)
+    if limits.get("allowed") and value not in limits["allowed"]:
+        near = difflib.get_close_matches(str(value), limits["allowed"], n=1)
+        return f"one of {', '.join(limits['allowed'])}" + (f"; did you mean {near[0]}?" if near else "")
+    if limits.get("pattern") and not re.fullmatch(limits["pattern"][0], str(value)):
+        return limits["pattern"][1]
+    return None
+
+
+def ignored_sizes(raw: dict[str, Any], plain: dict[str, Any], given: Collection[str]) -> Iterator[str]:
+    """Faults for sizes that the shape does not use: `seq` with `workload=matrix`, or beside a shape given directly."""
+    written = " ".join(map(str, raw["shape"])) if isinstance(raw["shape"], list) else str(raw["shape"])
+    used = {name for name in SIZES if f"${{{name}}}" in written}
+    if "seq_q" in used and "${seq}" in str(raw["seq_q"]):
+        used.add("seq")
+    for name in SIZES:
+        value = plain[name]
+        if name in used or not (name in given or value not in (None, USUAL_SIZES.get(name))):
+            continue
+        if used:
+            fix = f"its sizes are {', '.join(size for size in SIZES if size in used)}"
+            yield f"{name} ({value}) would be ignored with workload={plain['workload']}; {fix}"
+        else:
+            yield f"{name} ({value}) would be ignored beside shape={plain['shape']}; set one or the other"
+
+
+def shape_faults(plain: dict[str, Any]) -> Iterator[str]:
+    """Faults of the shape and of what needs a certain shape."""
+    shape = plain["shape"]
+    if not shape:
+        yield "shape ([]) must have at least one dimension, e.g. shape=[8,12,512,512]"
+    elif any(size is None for size in shape):
+        yield f"shape ({shape}) must be whole numbers; a size is null"
+    elif any(size < 1 for size in shape) and not any((plain[name] is not None and plain[name] < 1) for name in SIZES):
+        yield f"shape ({shape}) must be >= 1 in every dimension"
+    elif math.prod(shape) > LARGEST:
+        yield f"shape ({shape}) has {math.prod(shape):.3g} elements, more than any machine holds; make it smaller"
+    if plain["mask"] != "none" and len(shape) < 2:
+        yield f"mask ({plain['mask']}) needs a shape of two dimensions or more, not {shape}"
+
+
+def tracking_faults(tracking: dict[str, Any]) -> Iterator[str]:
+    """Faults of the keys under `tracking`."""
+    if tracking["kind"] == "server" and not tracking["uri"]:
+        yield (
+            "tracking.uri (null) must be set with tracking=server; "
+            "set tracking.uri=http://host:5000 or the environment variable MLFLOW_TRACKING_URI"
+        )
+    if not tracking["experiment"]:
+        yield "tracking.experiment ('') must be a name"
+
+
+def variant_faults(names: Any, baseline: str | None) -> Iterator[str]:
+    """Faults of the list of variants; none of them is imported."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        yield f"variants ({names}) must be a list of names, e.g. variants=[eager,triton]"
+        return
+    if not names:
+        yield "variants ([]) must name at least one variant, e.g. variants=[eager,triton]"
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            yield f"variants ({name}) is there twice; name each variant once"
+        try:
+            variants.check(name)
+        except (ValueError, OSError, SyntaxError) as error:
+            yield f"variants ({name}): {error}"
+    if baseline not in (None, "eager", *names):
+        yield f"baseline ({baseline}) must be one of the variants: {', '.join(names)}; or null"
+
+
+def arguments_by_variant(nested: dict[str, Any], names: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The arguments under each variant's name, and the faults.
+
+    `torch.compile` may be written with its dot as a level, and a variant of a file by the name of its function.
+    """
+    known = {name: name for name in names} | {name.rpartition(":")[2]: name for name in names}
+    found: dict[str, dict[str, Any]] = {}
+    faults = []
+
+    def walk(fields: dict[Any, Any], path: str) -> None:
+        for part, value in fields.items():
+            dotted = f"{path}.{part}" if path else str(part)
+            longer = any(name.startswith(f"{dotted}.") for name in known)
+            if dotted in known and isinstance(value, dict):
+                plain = {argument: item for argument, item in value.items() if not (longer and isinstance(item, dict))}
+                if plain or not longer:
+                    found.setdefault(known[dotted], {}).update(plain)
+                walk({argument: item for argument, item in value.items() if argument not in plain}, dotted)
+            elif longer and isinstance(value, dict):
+                walk(value, dotted)
+            elif dotted in known:
+                faults.append(
+                    f"variant_args.{dotted} ({value}) must hold arguments, e.g. variant_args.{dotted}.num_warps=4"
+                )
+            else:
+                faults.append(
+                    f"variant_args.{dotted} would be ignored; it must name one of the variants: {', '.join(names)}"
+                )
+
+    walk(nested, "")
+    for name, arguments in found.items():
+        for argument, value in arguments.items():
+            if not str(argument).isidentifier() or str(argument).startswith("_"):
+                faults.append(f"variant_args.{name}.{argument} is no name of an argument")
+            elif isinstance(value, dict):
+                faults.append(f"variant_args.{name}.{argument} ({value}) must be a number, text, true, false or a list")
+    return found, faults
+
+
+def too_large(case: Case) -> Iterator[str]:
+    """A fault where the machine cannot hold the case: x and its like, 4 times for forward and 7 times otherwise."""
+    needed = (4 if case.mode == "forward" else 7) * case.tensor_bytes
+    if needed < SMALL_BYTES or (known := memory.total_bytes(case.device)) is None:
+        return
+    total, whose = known
+    if needed > total:
+        shape = "x".join(map(str, case.shape))
+        yield (
+            f"shape ({shape} {case.dtype} {case.mode}) must fit in memory: it needs {_size(needed)} at least, "
+            f"and {whose} has {_size(total)}; make a size smaller"
+        )
+
+
+def _size(n_bytes: int) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1024  # pyright: ignore[reportAssignmentType]
+    return f"{n_bytes:,.1f} TiB"

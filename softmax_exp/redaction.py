@@ -1,0 +1,39 @@
+"""Keeps secrets out of text: passwords in addresses, and what secret environment variables hold.
+
+In: any text that will be printed or kept.  Out: the same text with `***` in place of secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+_ADDRESS = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
+_FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL", re.IGNORECASE)
+
+_used: set[str] = set()  # names of the environment variables that configs of this process refer to
+
+
+def note_secrets(text: str) -> None:
+    """Remember the environment variables that a config or an override refers to by `${oc.env:NAME}`."""
+    _used.update(_FROM_ENVIRONMENT.findall(text))
+
+
+def redact(text: Any) -> Any:
+    """The text without secrets; anything else than text as it is.
+
+    Replaced are `user:password@` in addresses, and the values of environment variables that a config uses or whose
+    name says that they are secret. Numbers and existing paths that a config uses are no secrets.
+    """
+    if not isinstance(text, str):
+        return text
+    text = _ADDRESS.sub(r"\g<scheme>***@", text)
+    for name, value in os.environ.items():
+        if len(value) < 4 or value not in text or "://" in value:
+            continue
+        if _SECRET_NAME.search(name) or (name in _used and not value.isdigit() and not Path(value).exists()):
+            text = text.replace(value, "***")
+    return text
