@@ -1,0 +1,210 @@
+"""The GPU's clock, by two methods: single launches between events, and CUDA-graph replays of many launches.
+
+In: entries to time on one GPU.  Out: ms of each in a round. Launches queue up behind a blocked stream, so the host's
+speed is not in the figure; before each, the L2 cache is filled with other data by reads alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from softmax_exp.config import MeasureSettings
+from softmax_exp.timing.host_clock import Readings, host_times
+from softmax_exp.timing.samples import Timed
+
+LONGEST_BLOCK_MS = 250.0
+GRAPH_MS = 2.0  # a replay is not longer than about this, so that slow entries leave time for the others
+
+
+class Block:
+    """A kernel that spins in front of everything launched after it, long enough for the host to launch it all."""
+
+    def __init__(self) -> None:
+        """Measure the clock that the spinning counts in. The GPU should be warm."""
+        self.ms = 1.0
+        self._passed = torch.cuda.Event()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        cycles = 1_000_000
+        begin.record()
+        torch.cuda._sleep(cycles)
+        end.record()
+        end.synchronize()
+        self._cycles_per_ms = cycles / begin.elapsed_time(end)
+
+    def start(self) -> None:
+        """Block the current stream for about `ms`."""
+        torch.cuda._sleep(int(self.ms * self._cycles_per_ms))
+        self._passed.record()
+
+    def holds(self) -> bool:
+        """Whether the stream is still blocked: then all that was launched meanwhile runs without gaps."""
+        return not self._passed.query()
+
+    def fit(self, launching_ms: float, held: bool) -> None:
+        """Choose the next length from the time that launching took: soon longer, slowly shorter."""
+        wanted = 1.5 * launching_ms + 0.1
+        self.ms = min(LONGEST_BLOCK_MS, 0.9 * self.ms + 0.1 * wanted if held else max(2 * self.ms, wanted))
+
+
+class Flush:
+    """Fills the L2 cache with other data, by reads alone.
+
+    Dirty lines left behind would be written back at the expense of the next kernel.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Hold a buffer of twice the L2."""
+        words = 2 * l2_bytes(device) // 4
+        self._buffer = torch.ones(words // 4096, 4096, dtype=torch.float32, device=device)
+        self._sink = torch.empty(words // 4096, dtype=torch.float32, device=device)
+
+    def __call__(self) -> None:
+        """Launch the reads on the current stream."""
+        torch.amax(self._buffer, dim=1, out=self._sink)
+
+
+def l2_bytes(device: torch.device) -> int:
+    """Bytes of the GPU's L2 cache."""
+    return torch.cuda.get_device_properties(device).L2_cache_size
+
+
+class Replay:
+    """A CUDA graph of one entry's calls over the buffer sets `indices`, each call with outputs of its own."""
+
+    def __init__(self, entry: Timed, indices: Sequence[int], own_outputs: bool = True) -> None:
+        """Capture on the current stream, or on a side stream where the current one is the default stream.
+
+        Autograd launches on its forward's stream, which must be the one captured. Whatever a call raises comes
+        through, with the capture ended.
+        """
+        self.n_calls = len(indices)
+        current = torch.cuda.current_stream()
+        stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            for index in indices[:3]:
+                entry.call(index)
+            torch.cuda.synchronize()
+            self._graph = torch.cuda.CUDAGraph()
+            self._graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                outputs = []
+                for index in indices:
+                    outputs.append(entry.call(index))
+                    if not own_outputs:
+                        outputs.clear()
+            finally:
+                self._graph.capture_end()
+        current.wait_stream(stream)
+
+    def __call__(self) -> None:
+        """Launch all calls on the current stream."""
+        self._graph.replay()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._graph.reset()
+
+
+class DeviceClock:
+    """Times every entry of a round on the current GPU and stream: events, graph replays where made, and host times."""
+
+    clock = "events"
+
+    def __init__(
+        self, n_sets: int, device: torch.device, settings: MeasureSettings, watch: Callable[[str], None]
+    ) -> None:
+        self._n_sets, self._watch, self._settings = n_sets, watch, settings
+        self._flush = Flush(device)
+        self._block = Block()
+        self._cold = settings.cache == "cold"
+        self._events: dict[str, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
+        self._replays: dict[str, Replay] = {}
+        self.synchronising: set[str] = set()
+        self.rounds = 0
+        self.host = False
+
+    def capture(self, entry: Timed, expected_ms: float) -> bool:
+        """Make a graph of an entry whose call takes about `expected_ms`; False where it cannot be captured."""
+        n_calls = min(self._n_sets, max(4, int(GRAPH_MS / max(expected_ms, 1e-3))))
+        indices = list(range(n_calls)) if self._cold else [0] * max(n_calls, 8)
+        self._watch(entry.name)
+        try:
+            self._replays[entry.name] = Replay(entry, indices, own_outputs=self._cold)
+        except Exception:  # a variant may break a capture in any way; a broken device shows at the next line
+            torch.cuda.synchronize()
+            return False
+        return True
+
+    def sample(self, order: Sequence[Timed], while_busy: Callable[[], None] = lambda: None) -> Readings:
+        """One time of each entry, in the given order, by the kinds of `samples.KINDS`, in ms."""
+        readings: Readings = {entry.name: {} for entry in order}
+        index = self.rounds % self._n_sets if self._cold else 0
+        self.rounds += 1
+        together = [entry for entry in order if entry.name not in self.synchronising]
+        alone = [[entry] for entry in order if entry.name in self.synchronising]
+        for group in [together, *alone]:
+            busy = while_busy if group is together else _nothing
+            times = self._between_events(group, lambda entry: entry.call(index), busy, warm=not self._cold)
+            for name, ms in times.items():
+                readings[name]["events_ms"] = ms
+        if self._replays:
+            group = [entry for entry in order if entry.name in self._replays]
+            times = self._between_events(
+                group, lambda entry: self._replays[entry.name](), _nothing, warm=not self._cold
+            )
+            for name, ms in times.items():
+                readings[name]["graph_ms"] = ms / self._replays[name].n_calls
+        if self._settings.warm:
+            for name, ms in self._between_events(together, lambda entry: entry.call(0), _nothing, warm=True).items():
+                readings[name]["warm_ms"] = ms
+        for entry in order if self.host else ():
+            if not entry.is_limit:
+                self._flush() if self._cold else entry.call(index)
+                self._watch(entry.name)
+                returned, done = host_times(entry, index, torch.cuda.synchronize)
+                readings[entry.name] |= {"host_return_ms": returned, "host_result_ms": done}
+        return readings
+
+    def _between_events(
+        self, group: Sequence[Timed], launch: Callable[[Timed], object], while_busy: Callable[[], None], warm: bool
+    ) -> dict[str, float]:
+        """Launch each entry between two events behind a block, again with a longer block if that ended too soon."""
+        for entry in group:
+            if entry.name not in self._events:
+                self._events[entry.name] = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        held = False
+        while not held:
+            self._block.start()
+            began = time.perf_counter()
+            for entry in group:
+                self._watch(entry.name)
+                launch(entry) if warm else self._flush()
+                start, end = self._events[entry.name]
+                start.record()
+                launch(entry)
+                end.record()
+            held = self._block.holds()
+            took = 1e3 * (time.perf_counter() - began)
+            while_busy()
+            torch.cuda.synchronize()
+            if not held and (self._block.ms >= LONGEST_BLOCK_MS or any(e.name in self.synchronising for e in group)):
+                break  # waits for the device by itself: what is timed includes that, and is flagged
+            self._block.fit(took, held)
+        return {e.name: self._events[e.name][0].elapsed_time(self._events[e.name][1]) for e in group}
+
+    def close(self) -> None:
+        """Give the GPU's memory back."""
+        torch.cuda.synchronize()
+        for replay in self._replays.values():
+            replay.close()
+        self._replays.clear()
+        del self._flush
+        torch.cuda.empty_cache()
+
+
+def _nothing() -> None:
+    pass
