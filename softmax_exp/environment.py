@@ -19,25 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from softmax_exp.cases import stable_hash
 from softmax_exp.records import write_whole
+from softmax_exp.redaction import redact
 
 if TYPE_CHECKING:
     import torch
 
 PACKAGES = ("softmax_exp", "torch", "triton", "numpy", "hydra-core", "omegaconf", "mlflow")
-_USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+@")
-_QUERY_SECRET = re.compile(r"((?:token|secret|password|passwd|api_?key|signature)=)[^&\s'\"]+", re.IGNORECASE)
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE_KEY", re.IGNORECASE)
-
-
-def redact(text: str) -> str:
-    """The text without passwords: those in addresses, and the values of environment variables that are named like one.
-
-    Values of fewer than six characters are left alone, since they would match words that are no secret.
-    """
-    for name, value in os.environ.items():
-        if len(value) >= 6 and _SECRET_NAME.search(name):
-            text = text.replace(value, "***")
-    return _QUERY_SECRET.sub(r"\1***", _USERINFO.sub("***@", text))
 
 
 def describe_host() -> dict[str, Any]:

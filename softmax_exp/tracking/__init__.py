@@ -6,6 +6,6 @@ by nothing else, and here only when a store is opened, which takes seconds: do i
 
 from softmax_exp.tracking.store import Store, StoreError, open_store
 from softmax_exp.tracking.sync import finish, sync
-from softmax_exp.tracking.views import links, ui_command
+from softmax_exp.tracking.views import links, newest, ui_command
 
-__all__ = ["Store", "StoreError", "finish", "links", "open_store", "sync", "ui_command"]
+__all__ = ["Store", "StoreError", "finish", "links", "newest", "open_store", "sync", "ui_command"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from softmax_exp.cases import stable_hash
-from softmax_exp.environment import redact
+from softmax_exp.redaction import redact
 from softmax_exp.records import Record, Status, Sweep
 from softmax_exp.table import host_ms, markdown
 from softmax_exp.tracking.runs import LAYOUT, Run, environment_params, milliseconds, numbers, read_environment, texts

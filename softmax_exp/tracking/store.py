@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softmax_exp.environment import redact
+from softmax_exp.redaction import redact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from softmax_exp.records import Sweep
-from softmax_exp.tracking.store import Store, explained
+from softmax_exp.tracking.store import Store, explained, quieten
 
 DEFAULT_PORT = 5000
 _TABLE = [
@@ -59,11 +59,31 @@ def links(store: Store | None, sweep: Sweep, base: str | None = None) -> list[tu
     return found
 
 
+def newest(database: Path) -> tuple[Store, Sweep] | None:
+    """The sweep that was measured last among all experiments of an SQLite store; None where it holds none."""
+    quieten()
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{database}"
+    with explained(uri):
+        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        names = {experiment.experiment_id: experiment.name for experiment in client.search_experiments()}
+        runs = client.search_runs(
+            [*names], "tags.kind = 'cell'", max_results=1, order_by=["attributes.start_time DESC"]
+        )
+    if not runs:
+        return None
+    experiment_id = runs[0].info.experiment_id
+    store = Store(client, uri, uri, names[experiment_id], experiment_id, database)
+    return store, Sweep(database.parent / "sweeps" / runs[0].data.tags["sweep_id"])
+
+
 def ui_command(store: Store) -> str:
     """The command that starts the UI for a database; right in a shell in any directory."""
-    words = [sys.executable, "-m", "softmax_exp.ui"]
-    words += [str(store.database)] if store.database else [store.address]
-    command = shlex.join(words)
+    if store.database is None:
+        # The address may hold a password, which is not printed.
+        return f'{shlex.quote(sys.executable)} -m mlflow server --backend-store-uri "$MLFLOW_TRACKING_URI"'
+    command = shlex.join([sys.executable, "-m", "softmax_exp.ui", str(store.database)])
     try:
         distribution("softmax_exp")
     except PackageNotFoundError:
