@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import typing
@@ -35,12 +36,17 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 def unknown_keys(fields: dict[Any, Any], schema: type, path: str = "") -> Iterator[str]:
     """Faults for keys that the schema lacks, at every level."""
-    types = typing.get_type_hints(schema)
+    types = _types(schema)
     for name, value in fields.items():
         if name not in types:
             yield unknown_key(f"{path}{name}", types)
         elif dataclasses.is_dataclass(types[name]) and isinstance(value, dict):
             yield from unknown_keys(value, typing.cast(type, types[name]), f"{path}{name}.")
+
+
+@functools.cache
+def _types(schema: type) -> dict[str, Any]:
+    return typing.get_type_hints(schema)
 
 
 def unknown_key(dotted: str, names: Collection[str]) -> str:
@@ -57,7 +63,7 @@ def unknown_key(dotted: str, names: Collection[str]) -> str:
 
 def out_of_bounds(fields: dict[str, Any], schema: type, path: str = "") -> Iterator[str]:
     """Faults for values outside the bounds that their fields declare, and for those that nothing would read."""
-    types = typing.get_type_hints(schema)
+    types = _types(schema)
     for declared in dataclasses.fields(schema):
         name, value, limits = declared.name, fields.get(declared.name), declared.metadata
         if dataclasses.is_dataclass(types[name]):

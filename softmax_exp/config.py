@@ -184,7 +184,7 @@ def read(config: DictConfig, given: Collection[str] = ()) -> Experiment:
     plain["variant_args"], faults = checks.arguments_by_variant(plain["variant_args"], plain["variants"])
     _refuse(faults)
     plain["dtype"] = DTYPE_ALIASES.get(plain["dtype"], plain["dtype"])
-    case = Case(**{name: plain[name] for name in Case.__dataclass_fields__} | {"shape": tuple(plain["shape"])})
+    case = Case.from_dict({name: plain[name] for name in Case.__dataclass_fields__})
     _refuse(checks.too_large(case))
 
     names = plain["variants"]

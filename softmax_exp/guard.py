@@ -81,20 +81,26 @@ def in_words(error: Exception) -> str:
     cause: BaseException = error
     while not isinstance(cause, OmegaConfBaseException | MissingConfigException) and cause.__cause__ is not None:
         cause = cause.__cause__
+    first_line = str(cause).strip().splitlines()[0]
     if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
         group, _, choice = cause.missing_cfg_file.rpartition("/")
         return f"{group} ({choice}) is not there; {nearest(choice, cause.options)}"
-    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
-        dotted = str(cause.full_key)
-        if isinstance(cause, ConfigAttributeError | ConfigKeyError):
-            fields = Schema
-            for part in dotted.split(".")[:-1]:
-                fields = typing.get_type_hints(fields).get(part, Schema)
-            return unknown_key(dotted, list(getattr(fields, "__dataclass_fields__", {})))
-        if isinstance(cause, ValidationError):
-            return f"{dotted} ({cause.value}) must be {_wanted(str(cause.msg), cause.value)}"
-        return f"{dotted}: {str(cause.msg).strip().splitlines()[0]}"
-    return str(cause).strip().splitlines()[0]
+    if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
+        return first_line
+    dotted = str(cause.full_key)
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError):
+        return unknown_key(dotted, _neighbours(dotted))
+    if isinstance(cause, ValidationError):
+        return f"{dotted} ({cause.value}) must be {_wanted(str(cause.msg), cause.value)}"
+    return f"{dotted}: {first_line}"
+
+
+def _neighbours(dotted: str) -> list[str]:
+    """The keys that the schema has where an unknown one was set."""
+    level: Any = Schema
+    for part in dotted.split(".")[:-1]:
+        level = typing.get_type_hints(level).get(part, Schema)
+    return list(getattr(level, "__dataclass_fields__", {}))
 
 
 def _wanted(message: str, value: Any) -> str:
