@@ -1,0 +1,40 @@
+"""The plan is pure: its choices and its refusals, without a GPU."""
+
+import pytest
+
+from softmax_exp.kernels.plan import Gpu, plan
+
+
+@pytest.mark.parametrize("n_cols", [1, 7, 128, 1000, 1185, 2048, 4097, 32768, 40000, 5_000_000])
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("mode", ["forward", "backward"])
+@pytest.mark.parametrize("access", ["aligned", "shifted", "scalar"])
+def test_tiles_hold_their_rows(n_cols, itemsize, mode, access):
+    chosen = plan(1000, n_cols, itemsize, mode, "none", access, Gpu())
+    if chosen.kernel == "tile":
+        assert chosen.cols >= n_cols + (16 // itemsize - 1 if access == "shifted" else 0)
+    for power in (chosen.rows, chosen.cols, chosen.lanes, chosen.num_warps):
+        assert power & (power - 1) == 0
+    assert chosen.lanes <= chosen.cols and 1 <= chosen.num_warps <= 32
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        (dict(num_wraps=4), "allowed: kernel, rows"),
+        (dict(num_warps=3), "power of two"),
+        (dict(num_warps=64), "1, 2, 4, 8, 16 or 32"),
+        (dict(cols=512), "at least 1024"),
+        (dict(kernel="magic"), "tile, two_pass"),
+        (dict(lanes=2048), "must not exceed cols"),
+        (dict(rows=2**12), "must not exceed 1,048,576"),
+    ],
+)
+def test_bad_overrides(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        plan(1000, 1000, 2, **overrides)
+
+
+def test_rows_too_long():
+    with pytest.raises(ValueError, match="1,073,741,824"):
+        plan(1, 2**31, 2)
