@@ -83,6 +83,7 @@ class Record:
     max_ulp_error: float | None = None
     max_row_sum_error: float | None = None
     nonfinite_mismatch: int | None = None
+    error_over_tolerance: float | None = None
     tolerance: float | None = None
     n_rows_checked: int | None = None
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from softmax_exp.cases import stable_hash
-from softmax_exp.redaction import redact
 from softmax_exp.records import Record, Status
+from softmax_exp.redaction import redact
 
 LAYOUT = 1  # raised when runs of an earlier version should be written anew by the next sync
 FLAGS = ("noisy", "throttled", "host_bound", "faster_than_limit", "recompiled_or_fell_back", "gpu_shared")
@@ -129,7 +129,9 @@ def numbers(values: dict[str, Any]) -> dict[str, float]:
 def texts(values: dict[str, Any], limit: int) -> dict[str, str]:
     """The values that are there as text of at most `limit` characters, without secrets, under names MLflow takes."""
     there = {name: str(value).replace("\0", "") for name, value in values.items() if value is not None and value != ""}
-    kept = {}
+    kept: dict[str, str] = {}
+    if not there:
+        return kept
     # One call for all of them, since it looks through the environment for secrets; none of them spans a blank.
     for name, text in zip(there, redact(" \0 ".join(there.values())).split(" \0 "), strict=True):
         note = f" ... (cut from {len(text)} characters; whole in records.jsonl)"

@@ -37,7 +37,8 @@ class Variant:
 
     `build(case, **args)` is called once a case, outside every timing, and returns `f(x)`, or `f(x, mask)` where the
     case has a mask tensor: x of the case's shape, dtype and layout on its device; the result is the softmax over the
-    last dimension, newly allocated. Gradients, where the mode asks for them, flow through autograd.
+    last dimension, newly allocated. Gradients, where the mode asks for them, flow through autograd. An attribute
+    `describe(x[, mask])` of that function may tell the plan that ran: a dict for the record.
     `needs_cuda` variants are skipped without a GPU. `sources` are the files whose content makes `kernel_hash`.
     """
 
@@ -59,7 +60,7 @@ class Variant:
 def names() -> dict[str, Path]:
     """The names of all built-in variants and their files, read without importing any of them."""
     found = {}
-    for path in sorted(FOLDER.glob("[a-z]*.py")):
+    for path in sorted(FOLDER.glob("[a-z]*.py")):  # the package's own file begins with an underscore
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "NAME" for t in node.targets):
                 found[ast.literal_eval(node.value)] = path

@@ -1,0 +1,242 @@
+"""The measuring process, and its owner: a crash, a hang or a lost GPU context costs one variant of one case.
+
+In: a `measure.Request`, to a process that is kept from case to case.  Out: the events of `measure`, and a `result`
+for whatever killed or stalled the process. Requests and events are JSON lines over pipes of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import json
+import mmap
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softmax_exp.cases import Case
+from softmax_exp.config import MeasureSettings
+from softmax_exp.records import Status
+
+if TYPE_CHECKING:  # measure imports torch, which the owner must not
+    from softmax_exp.measure import Request
+
+STARTUP_DEADLINE_S = 180.0  # importing torch and making a CUDA context on a cold disk
+NAME_BYTES = 256
+PR_SET_PDEATHSIG = 1
+
+Event = dict[str, Any]
+
+
+class Lost(Exception):
+    """The process ended or stalled; `status` says which, the text how."""
+
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Worker:
+    """Owns one measuring process at a time: starts it when needed, replaces it when it is lost."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = Path(os.devnull)
+        self._events = b""
+        self._running: mmap.mmap | None = None
+
+    def start(self, log: Path) -> None:
+        """Start the process if there is none; call it from the main thread, whose death ends the process.
+
+        Its stdout and stderr go to `log` until a request names another file.
+        """
+        if self.process is not None and self.process.poll() is None:
+            return
+        self.stop()
+        self.log = log
+        shared = os.memfd_create("softmax_exp_running")
+        os.ftruncate(shared, NAME_BYTES)
+        requests_out, self._requests = os.pipe()
+        self._messages, messages_in = os.pipe()
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "softmax_exp.worker", *map(str, (requests_out, messages_in, shared, os.getpid()))],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(requests_out, messages_in, shared),
+                start_new_session=True,
+            )
+        self._running = mmap.mmap(shared, NAME_BYTES)
+        for descriptor in (shared, requests_out, messages_in):
+            os.close(descriptor)
+        self._events = b""
+
+    def stop(self) -> None:
+        """End the process and everything that it started, at once."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        os.close(self._requests)
+        os.close(self._messages)
+        self.process = None
+
+    def measure(self, request: dict[str, Any], log: Path, tell: Callable[[Event], None]) -> None:
+        """Run a request to its end, through as many processes as it takes; `tell` hears the events.
+
+        `request` holds the fields of a `Request` as JSON values. Every variant gets exactly one `result`.
+        """
+        remaining = list(request["variants"])
+        while remaining:
+            n_before = len(remaining)
+            self.start(log)
+            try:
+                self._send(request | {"variants": remaining, "log": str(log)})
+                self._listen(remaining, tell)
+                return
+            except Lost as lost:
+                suspect = self._suspect()
+                self.stop()
+                tell({"event": "lost", "variant": suspect, "message": str(lost)})
+                if suspect not in remaining and len(remaining) < n_before:
+                    continue  # the culprit has told its own result; a fresh process measures the others
+                blamed = [suspect] if suspect in remaining else list(remaining)
+                for name in blamed:
+                    remaining.remove(name)
+                    tell({"event": "result", "variant": name, "status": lost.status, "message": str(lost)})
+            except BaseException:
+                self.stop()  # what it would still say belongs to this request and must not reach the next one
+                raise
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._running is not None
+        self._running[:] = bytes(NAME_BYTES)
+        data = json.dumps(request).encode() + b"\n"
+        try:
+            while data:
+                data = data[os.write(self._requests, data) :]
+        except BrokenPipeError as error:
+            raise self._death() from error
+
+    def _listen(self, remaining: list[str], tell: Callable[[Event], None]) -> None:
+        """Pass events on until the request is done. Lost where the process dies or is silent beyond its deadline."""
+        deadline_s, phase = STARTUP_DEADLINE_S, "start of the measuring process"
+        deadline = time.monotonic() + deadline_s
+        while True:
+            event = self._next_event(deadline, f"{phase} took longer than {deadline_s:g} s")
+            kind = event["event"]
+            if kind == "done":
+                return
+            if kind == "poisoned":
+                self.stop()
+                raise Lost(Status.CRASHED, "the GPU context was lost")
+            if kind == "phase":
+                phase, deadline_s = event["phase"], event["deadline_s"]
+                deadline = time.monotonic() + deadline_s
+            if kind == "result":
+                if event["variant"] == "all":
+                    remaining.clear()
+                else:
+                    remaining.remove(event["variant"])
+            tell(event)
+
+    def _next_event(self, deadline: float, late: str) -> Event:
+        while b"\n" not in self._events:
+            readable, _, _ = select.select([self._messages], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise Lost(Status.TIMEOUT, late)
+            data = os.read(self._messages, 1 << 16)
+            if not data:
+                raise self._death()
+            self._events += data
+        line, self._events = self._events.split(b"\n", 1)
+        return json.loads(line)
+
+    def _death(self) -> Lost:
+        assert self.process is not None
+        try:
+            code = self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            return Lost(Status.CRASHED, "the measuring process closed its pipe without ending")
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+        return Lost(Status.CRASHED, f"the measuring process was {how}; its last words are in {self.log.name}")
+
+    def _suspect(self) -> str:
+        assert self._running is not None
+        return self._running[:].rstrip(b"\0").decode(errors="replace")
+
+
+def main() -> None:
+    """The measuring process: read requests, measure, write events, until the requests end."""
+    requests, messages, shared, parent = map(int, sys.argv[1:])
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the owner ended before its measuring process began")
+    for ours in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ours, signal.SIG_DFL)
+    running = mmap.mmap(shared, NAME_BYTES)
+
+    def tell(event: Event) -> None:
+        os.write(messages, json.dumps(event).encode() + b"\n")
+
+    def watch(name: str) -> None:
+        running[:] = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
+
+    from softmax_exp import environment
+    from softmax_exp.inputs import resolve_device
+    from softmax_exp.measure import Poisoned, Request, measure
+
+    described = set()
+    with open(requests) as lines:
+        for line in lines:
+            fields = json.loads(line)
+            _write_output_to(fields.pop("log"))
+            request = _request(Request, fields)
+            with contextlib.suppress(RuntimeError):  # a device that is not there is measure's to tell
+                device = resolve_device(request.case.device)
+                if device not in described:
+                    described.add(device)
+                    tell({"event": "device", "environment": environment.describe_device(device)})
+            try:
+                measure(request, tell, watch)
+            except Poisoned as poisoned:
+                if poisoned.args[0] is not None:
+                    tell(poisoned.args[0])
+                    watch("")
+                tell({"event": "poisoned"})
+                os._exit(3)
+            watch("")
+            tell({"event": "done"})
+
+
+def _request(kind: type[Request], fields: dict[str, Any]) -> Request:
+    fields |= {"case": Case.from_dict(fields["case"]), "settings": MeasureSettings(**fields["settings"])}
+    return kind(**fields, interpreted=os.environ.get("TRITON_INTERPRET") == "1")
+
+
+def _write_output_to(log: str) -> None:
+    """Whatever this process and its libraries print belongs to the job that runs."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def to_json(case: Case, variants: tuple[str, ...], settings: MeasureSettings, **more: Any) -> dict[str, Any]:
+    """A request as JSON values, for `Worker.measure`."""
+    return {"case": case.to_dict(), "variants": list(variants), "settings": dataclasses.asdict(settings), **more}
+
+
+if __name__ == "__main__":
+    main()
