@@ -31,10 +31,16 @@ FORMS = (CopyForm(1024, 4), CopyForm(2048, 4), CopyForm(4096, 8), CopyForm(8192,
 
 
 @triton.jit
-def _move_tile(src, dst, tile, n_src, n_dst, tiles_src, tiles_dst, READS: tl.constexpr, BLOCK: tl.constexpr):
+def _move_tile(
+    src, dst, tile, n_src, n_dst, tiles_src, tiles_dst, READS: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr
+):
     offsets = tl.arange(0, BLOCK)
-    start = tile * tiles_src // tiles_dst  # tile is int64: the product may pass 2^31
-    stop = (tile + 1) * tiles_src // tiles_dst
+    if EVEN:
+        start = tile * READS
+        stop = start + READS
+    else:
+        start = tile * tiles_src // tiles_dst  # tile is int64: the product may pass 2^31
+        stop = (tile + 1) * tiles_src // tiles_dst
     words = tl.zeros([BLOCK], dtype=tl.int32)
     for k in tl.static_range(READS):
         index = (start + k) * BLOCK + offsets
@@ -44,14 +50,25 @@ def _move_tile(src, dst, tile, n_src, n_dst, tiles_src, tiles_dst, READS: tl.con
 
 
 @triton.jit
-def _move(src, dst, n_src, n_dst, tiles_src, tiles_dst, READS: tl.constexpr, BLOCK: tl.constexpr, LOOP: tl.constexpr):
+def _move(
+    src,
+    dst,
+    n_src,
+    n_dst,
+    tiles_src,
+    tiles_dst,
+    READS: tl.constexpr,
+    EVEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LOOP: tl.constexpr,
+):
     tile = tl.program_id(0).to(tl.int64)
     if LOOP:
         while tile < tiles_dst:
-            _move_tile(src, dst, tile, n_src, n_dst, tiles_src, tiles_dst, READS, BLOCK)
+            _move_tile(src, dst, tile, n_src, n_dst, tiles_src, tiles_dst, READS, EVEN, BLOCK)
             tile += tl.num_programs(0)
     else:
-        _move_tile(src, dst, tile, n_src, n_dst, tiles_src, tiles_dst, READS, BLOCK)
+        _move_tile(src, dst, tile, n_src, n_dst, tiles_src, tiles_dst, READS, EVEN, BLOCK)
 
 
 def move(src: torch.Tensor, dst: torch.Tensor, form: CopyForm, n_sms: int) -> torch.Tensor:
@@ -61,6 +78,7 @@ def move(src: torch.Tensor, dst: torch.Tensor, form: CopyForm, n_sms: int) -> to
     """
     tiles_src, tiles_dst = triton.cdiv(src.numel(), form.block), triton.cdiv(dst.numel(), form.block)
     grid = min(tiles_dst, form.per_sm * n_sms) if form.per_sm else tiles_dst
+    reads = triton.cdiv(tiles_src, tiles_dst)
     _move[(grid,)](
         src,
         dst,
@@ -68,7 +86,8 @@ def move(src: torch.Tensor, dst: torch.Tensor, form: CopyForm, n_sms: int) -> to
         dst.numel(),
         tiles_src,
         tiles_dst,
-        READS=triton.cdiv(tiles_src, tiles_dst),
+        READS=reads,
+        EVEN=tiles_src == reads * tiles_dst,
         BLOCK=form.block,
         LOOP=form.per_sm > 0,
         num_warps=form.num_warps,  # pyright: ignore[reportCallIssue]

@@ -12,17 +12,18 @@ from softmax_exp.timing.samples import Measurement, Samples, Timed
 
 if TYPE_CHECKING:
     from softmax_exp.timing.audit import aliases, follows_input
+    from softmax_exp.timing.buffers import n_buffer_sets
     from softmax_exp.timing.host_clock import wall
     from softmax_exp.timing.limit import limit_kernels
-    from softmax_exp.timing.rounds import measure, n_buffer_sets
+    from softmax_exp.timing.measurement import measure
     from softmax_exp.timing.summary import summarise, summarise_wall
 
 _HOME = {
     "aliases": "audit",
     "follows_input": "audit",
     "limit_kernels": "limit",
-    "measure": "rounds",
-    "n_buffer_sets": "rounds",
+    "measure": "measurement",
+    "n_buffer_sets": "buffers",
     "summarise": "summary",
     "summarise_wall": "summary",
     "wall": "host_clock",

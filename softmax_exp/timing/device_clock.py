@@ -71,6 +71,12 @@ def l2_bytes(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).L2_cache_size
 
 
+def gpu_uuid(device: torch.device) -> str | None:
+    """The UUID of a GPU, or MIG slice, as the driver names it; None where torch does not know."""
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return None if uuid is None else str(uuid)
+
+
 class Replay:
     """A CUDA graph of one entry's calls over the buffer sets `indices`, each call with outputs of its own."""
 
@@ -112,8 +118,6 @@ class Replay:
 class DeviceClock:
     """Times every entry of a round on the current GPU and stream: events, graph replays where made, and host times."""
 
-    clock = "events"
-
     def __init__(
         self, n_sets: int, device: torch.device, settings: MeasureSettings, watch: Callable[[str], None]
     ) -> None:
@@ -124,8 +128,8 @@ class DeviceClock:
         self._events: dict[str, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
         self._replays: dict[str, Replay] = {}
         self.synchronising: set[str] = set()
-        self.rounds = 0
-        self.host = False
+        self._rounds, self._host = 0, False
+        self.n_gaps = 0
 
     def capture(self, entry: Timed, expected_ms: float) -> bool:
         """Make a graph of an entry whose call takes about `expected_ms`; False where it cannot be captured."""
@@ -139,11 +143,15 @@ class DeviceClock:
             return False
         return True
 
+    def begin(self) -> None:
+        """From here on rounds count: host times are taken too, and launches that waited for the host are counted."""
+        self._host, self.n_gaps = True, 0
+
     def sample(self, order: Sequence[Timed], while_busy: Callable[[], None] = lambda: None) -> Readings:
         """One time of each entry, in the given order, by the kinds of `samples.KINDS`, in ms."""
         readings: Readings = {entry.name: {} for entry in order}
-        index = self.rounds % self._n_sets if self._cold else 0
-        self.rounds += 1
+        index = self._rounds % self._n_sets if self._cold else 0
+        self._rounds += 1
         together = [entry for entry in order if entry.name not in self.synchronising]
         alone = [[entry] for entry in order if entry.name in self.synchronising]
         for group in [together, *alone]:
@@ -161,7 +169,7 @@ class DeviceClock:
         if self._settings.warm:
             for name, ms in self._between_events(together, lambda entry: entry.call(0), _nothing, warm=True).items():
                 readings[name]["warm_ms"] = ms
-        for entry in order if self.host else ():
+        for entry in order if self._host else ():
             if not entry.is_limit:
                 self._flush() if self._cold else entry.call(index)
                 self._watch(entry.name)
@@ -191,8 +199,11 @@ class DeviceClock:
             took = 1e3 * (time.perf_counter() - began)
             while_busy()
             torch.cuda.synchronize()
-            if not held and (self._block.ms >= LONGEST_BLOCK_MS or any(e.name in self.synchronising for e in group)):
-                break  # waits for the device by itself: what is timed includes that, and is flagged
+            if not held and any(entry.name in self.synchronising for entry in group):
+                break  # it waits for the device by itself: what is timed includes that, and is flagged
+            if not held and self._block.ms >= LONGEST_BLOCK_MS:
+                self.n_gaps += 1
+                break
             self._block.fit(took, held)
         return {e.name: self._events[e.name][0].elapsed_time(self._events[e.name][1]) for e in group}
 

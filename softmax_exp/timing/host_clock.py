@@ -59,8 +59,6 @@ def _waiter(device: torch.device) -> Callable[[], None]:
 class HostClock:
     """Times every entry of a round on the CPU. Buffer sets rotate, so that a set was last used n_sets calls ago."""
 
-    clock = "host"
-
     def __init__(self, n_sets: int, settings: MeasureSettings, watch: Callable[[str], None]) -> None:
         self._n_sets, self._watch = n_sets, watch
         self._warm, self._cold = settings.warm or settings.cache == "warm", settings.cache == "cold"

@@ -27,9 +27,9 @@ def limit_kernels(case: Case, n_sets: int, device: torch.device) -> list[Timed]:
         return []
     modes = ("forward", "backward") if case.mode == "full" else (case.mode,)
     cases = [dataclasses.replace(case, mode=mode) for mode in modes]
-    sizes = [(-(-c.bytes_read // 4), -(-c.bytes_written // 4)) for c in cases]
+    sizes = [(_words(c.bytes_read), _words(c.bytes_written)) for c in cases]
     if device.type != "cuda":
-        sizes = [((read + written + 1) // 2, (read + written + 1) // 2) for read, written in sizes]
+        sizes = [((read + written) // 2, (read + written) // 2) for read, written in sizes]
     sets = [_buffers(sizes, device) for _ in range(n_sets)]
     entries = [_entry("torch.copy_", sets, lambda src, dst: dst.copy_(src), graphable=False)]
     if device.type != "cuda":
@@ -47,6 +47,11 @@ def limit_kernels(case: Case, n_sets: int, device: torch.device) -> list[Timed]:
     for form in FORMS:
         entries.append(_entry(form.name, sets, lambda src, dst, form=form: move(src, dst, form, n_sms)))
     return entries
+
+
+def _words(n_bytes: int) -> int:
+    """4-byte words for so many bytes, a multiple of 16, so that loads and stores are 16 bytes wide."""
+    return 16 * -(-n_bytes // 64)
 
 
 def _buffers(sizes: list[tuple[int, int]], device: torch.device) -> list[Pass]:

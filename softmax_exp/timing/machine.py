@@ -65,7 +65,7 @@ class Monitor:
         self,
         uuid: str | None,
         nvml: Any | None = None,
-        every_s: float = 0.05,
+        every_s: float = 0.02,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Find the GPU (or MIG slice) by its UUID, with or without the prefix `GPU-` or `MIG-`."""

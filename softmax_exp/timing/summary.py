@@ -15,13 +15,13 @@ from softmax_exp.timing.samples import LIMIT_PREFIX, Measurement
 from softmax_exp.timing.statistics import median_interval, quantiles, ratio_interval, verdict
 
 NOISY_PCT = 5.0  # interquartile range of device samples, as a percentage of the median
-HOST_NOISY_PCT = 25.0
+HOST_NOISY_PCT = 25.0  # the same of host samples
 BEYOND_CACHE = 4  # times the L2: traffic that cannot hide in it
 
 
 def summarise_wall(times_ms: np.ndarray) -> dict[str, Any]:
     """The fields of a `wall` measurement: the host clock alone, as the first version gave it."""
-    return _host_fields(times_ms) | {"clock": "host", "cache": "warm", "n_samples": int(times_ms.size)}
+    return _host_fields(quantiles(times_ms)) | {"clock": "host", "cache": "warm", "n_samples": int(times_ms.size)}
 
 
 def summarise(
@@ -38,8 +38,8 @@ def summarise(
     device = device[used]
     level, seed = settings.confidence, settings.order_seed
     median, low, high = median_interval(device, level, seed)
-    spread = quantiles(device)
-    fields = _host_fields(samples.host_result_ms[used]) | {
+    spread, host = quantiles(device), quantiles(samples.host_result_ms[used])
+    fields = _host_fields(host) | {
         "host_return_us": 1e3 * float(np.median(samples.host_return_ms[used])),
         "device_ms": median,
         "device_ms_ci_low": low,
@@ -58,7 +58,7 @@ def summarise(
     }
     fields |= _against_limit(measurement, name, least_bytes, level, seed)
     fields |= _against_baseline(measurement, name, baseline, settings)
-    flags = [*measurement.flags.get(name, []), *_flags(measurement, fields, spread)]
+    flags = [*measurement.flags.get(name, []), *_flags(measurement, fields, spread, host)]
     return fields | {"flags": list(dict.fromkeys(flags))}
 
 
@@ -66,12 +66,8 @@ def _median(values: np.ndarray | None, used: np.ndarray) -> float | None:
     return None if values is None else float(np.median(values[used]))
 
 
-def _host_fields(times_ms: np.ndarray) -> dict[str, Any]:
-    return {
-        f"{statistic}_latency_ms": value
-        for statistic, value in quantiles(times_ms).items()
-        if statistic in ("mean", "std", "median", "p05", "p95")
-    }
+def _host_fields(host: dict[str, float]) -> dict[str, Any]:
+    return {f"{name}_latency_ms": host[name] for name in ("mean", "std", "median", "p05", "p95")}
 
 
 def _against_limit(measurement: Measurement, name: str, least_bytes: int, level: float, seed: int) -> dict[str, Any]:
@@ -119,11 +115,14 @@ def _against_baseline(
     }
 
 
-def _flags(measurement: Measurement, fields: dict[str, Any], spread: dict[str, float]) -> list[str]:
+def _flags(
+    measurement: Measurement, fields: dict[str, Any], spread: dict[str, float], host: dict[str, float]
+) -> list[str]:
+    """Flags that the figures give reason for; `spread` and `host` are the quantiles of device and host times."""
     flags = []
     if 100 * (spread["p75"] - spread["p25"]) > NOISY_PCT * spread["median"]:
         flags.append("noisy")
-    if fields["p95_latency_ms"] - fields["p05_latency_ms"] > HOST_NOISY_PCT / 100 * 4 * fields["median_latency_ms"]:
+    if 100 * (host["p75"] - host["p25"]) > HOST_NOISY_PCT * host["median"]:
         flags.append("host_noisy")
     if fields["clock"] != "host" and fields["host_return_us"] > 1e3 * fields["device_ms"]:
         flags.append("host_bound")

@@ -1,0 +1,77 @@
+import threading
+
+import pytest
+import torch
+
+from softmax_exp.timing import Timed, aliases, follows_input
+from softmax_exp.timing.audit import audit
+
+CPU = torch.device("cpu")
+X = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+
+
+def softmax(index: int) -> torch.Tensor:
+    return torch.softmax(X, -1)
+
+
+def test_an_honest_entry_has_no_flags() -> None:
+    assert audit(Timed("honest", softmax), CPU) == []
+    assert audit(Timed("full", lambda index: (softmax(index), {"grad": torch.softmax(-X, -1)})), CPU) == []
+
+
+def test_a_result_kept_from_an_earlier_call_is_found() -> None:
+    kept = torch.softmax(X, -1)
+    assert audit(Timed("kept", lambda index: kept), CPU) == ["reuses_output"]
+    assert audit(Timed("view of it", lambda index: kept[:8]), CPU) == ["reuses_output"]
+
+
+def test_work_done_after_the_call_returned_is_found() -> None:
+    threads: list[threading.Thread] = []
+
+    def late(index: int) -> torch.Tensor:
+        y = torch.full_like(X, float("nan"))
+        go = threading.Event()
+
+        def fill() -> None:
+            go.wait()
+            y.copy_(torch.softmax(X, -1))
+
+        threads.append(threading.Thread(target=fill))
+        threads[-1].start()
+        threading.Timer(0.001, go.set).start()
+        return y
+
+    assert audit(Timed("late", late), CPU) == ["work_outside_timing"]
+    for thread in threads:
+        thread.join()
+
+
+def test_an_output_in_the_memory_of_an_input_is_found() -> None:
+    x = torch.randn(8, 8)
+    assert aliases(x, x) and aliases(x[2:], [x]) and aliases((torch.ones(2), x.view(64)), {"x": x})
+    assert not aliases(torch.softmax(x, -1), x)
+    y = torch.ones(4)
+    assert aliases((y, y[1:]), []), "two outputs in one memory"
+    assert not aliases(torch.empty(0), torch.empty(0))
+
+
+@pytest.mark.parametrize("n_sets", [1, 3])
+def test_a_result_kept_by_the_address_of_its_input_is_found(n_sets: int) -> None:
+    xs = [torch.randn(8, 8) for _ in range(n_sets)]
+    kept: dict[int, torch.Tensor] = {}
+
+    def by_address(index: int) -> torch.Tensor:
+        if xs[index].data_ptr() not in kept:
+            kept[xs[index].data_ptr()] = torch.softmax(xs[index], -1)
+        return kept[xs[index].data_ptr()].clone()
+
+    def refill(index: int) -> None:
+        xs[index].normal_()
+
+    def is_right(index: int, outputs: torch.Tensor) -> bool:
+        return torch.allclose(outputs, torch.softmax(xs[index], -1))
+
+    for index in range(n_sets):
+        by_address(index)
+    assert not follows_input(Timed("kept", by_address), n_sets, refill, is_right)
+    assert follows_input(Timed("honest", lambda index: torch.softmax(xs[index], -1)), n_sets, refill, is_right)
