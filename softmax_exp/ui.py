@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -38,17 +39,22 @@ def main(arguments: list[str] | None = None) -> int:
     quieten()
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")  # nothing of ours needs its extra processes
     signal.signal(signal.SIGTERM, _interrupt)
-    server = subprocess.Popen(server_command(database, port), start_new_session=True)
+    log = tempfile.TemporaryFile("w+")  # a server that starts well has nothing to say
+    server = subprocess.Popen(server_command(database, port), start_new_session=True, stdout=log, stderr=log)
     try:
         print(f"starting the MLflow UI for {database} ...", flush=True)
         base = f"http://127.0.0.1:{port}"
         if not wait_until_up(base, server):
-            print(f"the server did not start (exit status {server.poll()})", file=sys.stderr)
+            log.seek(0)
+            print(f"the server did not start:\n{log.read()[-3000:]}", file=sys.stderr)
             return 1
         print(f"MLflow UI: {base}  (Ctrl-C ends it)", flush=True)
         for label, target in newest_links(database, base):
             print(f"{label}: {target}", flush=True)
         return server.wait()
+    except tracking.StoreError as error:
+        print(error, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 0
     finally:

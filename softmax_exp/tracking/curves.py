@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from softmax_exp.cases import stable_hash
-from softmax_exp.redaction import redact
 from softmax_exp.records import Record, Status, Sweep
+from softmax_exp.redaction import redact
 from softmax_exp.table import host_ms, markdown
 from softmax_exp.tracking.runs import LAYOUT, Run, environment_params, milliseconds, numbers, read_environment, texts
 
@@ -106,13 +106,15 @@ def latency_svg(records: list[Record]) -> str:
     """A plot of ms against n_cols, both logarithmic, of every curve; by the device clock, else the host clock."""
     lines = {name: [(r.n_cols, ms) for r in cells if (ms := _plotted(r))] for name, cells in curves(records).items()}
     points = [point for line in lines.values() for point in line]
+    clocks = {"device" if record.device_ms is not None else "host" for record in records if _plotted(record)}
     left, top, width, height = 70, 30, 480, 320
     x_at = _log_scale([x for x, _ in points], left, left + width)
     y_at = _log_scale([y for _, y in points], top + height, top)
+    whole = max(400, 60 + 20 * len(lines))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 {max(400, 60 + 20 * len(lines))}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{whole}" viewBox="0 0 900 {whole}" '
         'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{left}" y="18">latency in ms against n_cols (both logarithmic; lower is better)</text>',
+        f'<text x="{left}" y="18">ms by the {" or ".join(sorted(clocks))} clock against n_cols (both logarithmic)</text>',
         f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#888"/>',
     ]
     for x in sorted({x for x, _ in points}):

@@ -7,6 +7,7 @@ same transaction as the run itself, are the only book that is kept: a kill at an
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import socket
 import time
@@ -52,7 +53,7 @@ def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = ()) 
     with explained(store.address), _alone(sweep):
         written += _reconcile(store, sweep, curve_runs, "curve", whole=True)
         written += _reconcile(store, sweep, [summary], "summary", whole=True)
-        set_views(store)
+        set_views(store, sweep)
         close_stale(store)
     return written
 
@@ -118,9 +119,9 @@ def _write(store: Store, sweep: Sweep, run: Run) -> None:
     from mlflow.entities import Metric, Param
 
     own = {"sweep_id": sweep.sweep_id, "kind": run.kind, "key": run.key, "digest": run.digest, "writer": _writer()}
-    tags = {"mlflow.source.name": "softmax_exp", "mlflow.source.type": "LOCAL"} | run.tags | own
+    usual = {"mlflow.source.name": "softmax_exp", "mlflow.source.type": "LOCAL", "mlflow.user": _user()}
     client = store.client
-    run_id = client.create_run(store.experiment_id, run.started_ms, tags, run.name).info.run_id
+    run_id = client.create_run(store.experiment_id, run.started_ms, usual | run.tags | own, run.name).info.run_id
     params = [Param(name, value) for name, value in run.params.items()]
     metrics = [Metric(name, value, run.started_ms, step) for name, value, step in run.metrics]
     client.log_batch(run_id, metrics[:900], params[:100])
@@ -138,6 +139,13 @@ def _upload(client: Any, run_id: str, path: str, data: bytes) -> None:
         file = Path(folder, Path(path).name)
         file.write_bytes(data)
         client.log_artifact(run_id, str(file), str(Path(path).parent) if "/" in path else None)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user number without a name
+        return str(os.getuid())
 
 
 def _writer() -> str:

@@ -11,29 +11,28 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from softmax_exp.records import Sweep
 from softmax_exp.tracking.store import Store, explained, quieten
 
 DEFAULT_PORT = 5000
-_TABLE = [
-    ("tags", "status"),
-    ("params", "variant"),
-    ("params", "dtype"),
-    ("params", "mode"),
-    *(
-        ("metrics", name)
-        for name in ("n_cols", "device_ms", "median_latency_ms", "speedup", "pct_of_limit", "max_abs_error", "n_rows")
-    ),
-]
+_COLUMNS = ("n_cols", "device_ms", "median_latency_ms", "speedup", "pct_of_limit", "max_abs_error", "n_rows")
+_VARYING = ("dtype", "mode", "mask", "distribution", "layout", "scale", "device")
+_VIEW = "mlflow.sharedViewState."
+_PREFIX = "softmax_exp."
+_KEPT_SWEEPS = 50  # every page of the experiment loads all views, 3 KB a sweep
 _CHARTS = ("device_ms", "pct_of_limit", "speedup", "host_ms")
 
 
-def set_views(store: Store) -> None:
-    """Write the views that the links of `links` name; they are the same for every sweep."""
-    for key, state in (("softmax_exp.table", _table_view()), ("softmax_exp.chart", _chart_view())):
-        store.client.set_experiment_tag(store.experiment_id, f"mlflow.sharedViewState.{key}", json.dumps(state))
+def set_views(store: Store, sweep: Sweep) -> None:
+    """Write the views that the links of a sweep name, and forget those of all but the newest sweeps."""
+    for name, state in (("table", _table_view(sweep)), ("chart", _chart_view(sweep))):
+        store.client.set_experiment_tag(store.experiment_id, _VIEW + _key(sweep, name), json.dumps(state))
+    tags = store.client.get_experiment(store.experiment_id).tags
+    mine = sorted((key for key in tags if key.startswith(_VIEW + _PREFIX)), reverse=True)
+    for key in mine[2 * _KEPT_SWEEPS :]:
+        store.client.delete_experiment_tag(store.experiment_id, key)
 
 
 def links(store: Store | None, sweep: Sweep, base: str | None = None) -> list[tuple[str, str]]:
@@ -48,14 +47,14 @@ def links(store: Store | None, sweep: Sweep, base: str | None = None) -> list[tu
     if base is None and not is_server:
         found.append(("open the UI with", ui_command(store)))
     base = base or (store.address if is_server else f"http://127.0.0.1:{DEFAULT_PORT}")
-    found.append(("table", _table_link(store, sweep, base)))
+    found.append(("table", _runs_link(store, sweep, base, "table")))
     with explained(store.address):
         kinds = _kinds(store, sweep)
     if "curve" in kinds:
-        found.append(("chart", _chart_link(store, sweep, base)))
+        found.append(("chart", _runs_link(store, sweep, base, "chart", compareRunsMode="CHART")))
     if "summary" in kinds:
         address = f"{base.rstrip('/')}/#/experiments/{store.experiment_id}/runs/{kinds['summary']}"
-        found.append(("summary", address))
+        found.append(("summary", f"{address}?workflowType=machine_learning"))
     return found
 
 
@@ -92,41 +91,41 @@ def ui_command(store: Store) -> str:
 
 
 def _kinds(store: Store, sweep: Sweep) -> dict[str, str]:
-    condition = f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind != 'cell'"
+    condition = _filter(sweep, "cell").replace("kind =", "kind !=")
     runs = store.client.search_runs([store.experiment_id], condition, max_results=1000)
     return {run.data.tags["kind"]: run.info.run_id for run in runs}
 
 
-def _table_link(store: Store, sweep: Sweep, base: str) -> str:
-    query = {
-        "viewStateShareKey": "softmax_exp.table",
-        "searchFilter": f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = 'cell'",
+def _key(sweep: Sweep, name: str) -> str:
+    return f"{_PREFIX}{sweep.sweep_id}.{name}"
+
+
+def _runs_link(store: Store, sweep: Sweep, base: str, name: str, **more: str) -> str:
+    # The filter and the order stand in the view: MLflow ignores a view where the address has any of them.
+    query = {"workflowType": "machine_learning", "viewStateShareKey": _key(sweep, name)} | more
+    return f"{base.rstrip('/')}/#/experiments/{store.experiment_id}/runs?{urlencode(query)}"
+
+
+def _filter(sweep: Sweep, kind: str) -> str:
+    return f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = '{kind}'"
+
+
+def _table_view(sweep: Sweep) -> dict[str, Any]:
+    records = sweep.records()
+    varying = [name for name in _VARYING if len({getattr(record, name) for record in records}) > 1]
+    columns = ["tags.`status`", *(f"params.`{name}`" for name in ("variant", *varying))]
+    columns += [f"metrics.`{name}`" for name in _COLUMNS]
+    return {
+        "searchFilter": _filter(sweep, "cell"),
         "orderByKey": "metrics.`n_cols`",
-        "orderByAsc": "true",
+        "orderByAsc": True,
+        "selectedColumns": columns,
+        "columnOrder": columns,
+        "columnWidths": {column: max(90 if "metrics" in column else 120, 8 * len(column) - 56) for column in columns},
     }
-    return _runs_link(store, base, query)
 
 
-def _chart_link(store: Store, sweep: Sweep, base: str) -> str:
-    query = {
-        "viewStateShareKey": "softmax_exp.chart",
-        "searchFilter": f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = 'curve'",
-        "compareRunsMode": "CHART",
-    }
-    return _runs_link(store, base, query)
-
-
-def _runs_link(store: Store, base: str, query: dict[str, str]) -> str:
-    encoded = urlencode({"workflowType": "machine_learning"} | query, quote_via=quote)
-    return f"{base.rstrip('/')}/#/experiments/{store.experiment_id}/runs?{encoded}"
-
-
-def _table_view() -> dict[str, Any]:
-    columns = [f"{kind}.`{name}`" for kind, name in _TABLE]
-    return {"selectedColumns": columns, "columnOrder": columns, "orderByKey": "metrics.`n_cols`", "orderByAsc": True}
-
-
-def _chart_view() -> dict[str, Any]:
+def _chart_view(sweep: Sweep) -> dict[str, Any]:
     section = "softmax_exp"
     cards = [
         {
@@ -152,10 +151,11 @@ def _chart_view() -> dict[str, Any]:
     ]
     named = {"uuid": section, "name": "latency against n_cols", "display": True, "isReordered": False}
     return {
+        "searchFilter": _filter(sweep, "curve"),
         "compareRunCharts": cards,
         "compareRunSections": [named],
         "runsHiddenMode": "SHOW_ALL",
         "isAccordionReordered": True,
-        "orderByKey": "attributes.run_name",
+        "orderByKey": "tags.`mlflow.runName`",
         "orderByAsc": True,
     }
