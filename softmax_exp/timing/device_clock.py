@@ -19,6 +19,10 @@ LONGEST_BLOCK_MS = 250.0
 GRAPH_MS = 2.0  # a replay is not longer than about this, so that slow entries leave time for the others
 
 
+def _nothing() -> None:
+    pass
+
+
 class Block:
     """A kernel that spins in front of everything launched after it, long enough for the host to launch it all."""
 
@@ -123,7 +127,7 @@ class DeviceClock:
     ) -> None:
         self._n_sets, self._watch, self._settings = n_sets, watch, settings
         self._flush = Flush(device)
-        self._block = Block()
+        self._blocks = {phase: Block() for phase in ("events", "alone", "graph", "warm")}  # each of its own length
         self._cold = settings.cache == "cold"
         self._events: dict[str, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
         self._replays: dict[str, Replay] = {}
@@ -154,20 +158,17 @@ class DeviceClock:
         self._rounds += 1
         together = [entry for entry in order if entry.name not in self.synchronising]
         alone = [[entry] for entry in order if entry.name in self.synchronising]
-        for group in [together, *alone]:
-            busy = while_busy if group is together else _nothing
-            times = self._between_events(group, lambda entry: entry.call(index), busy, warm=not self._cold)
-            for name, ms in times.items():
+        warm = not self._cold
+        for phase, group in [("events", together), *(("alone", entries) for entries in alone)]:
+            busy = while_busy if phase == "events" else _nothing
+            for name, ms in self._between_events(phase, group, lambda entry: entry.call(index), warm, busy).items():
                 readings[name]["events_ms"] = ms
         if self._replays:
             group = [entry for entry in order if entry.name in self._replays]
-            times = self._between_events(
-                group, lambda entry: self._replays[entry.name](), _nothing, warm=not self._cold
-            )
-            for name, ms in times.items():
+            for name, ms in self._between_events("graph", group, lambda e: self._replays[e.name](), warm).items():
                 readings[name]["graph_ms"] = ms / self._replays[name].n_calls
         if self._settings.warm:
-            for name, ms in self._between_events(together, lambda entry: entry.call(0), _nothing, warm=True).items():
+            for name, ms in self._between_events("warm", together, lambda entry: entry.call(0), True).items():
                 readings[name]["warm_ms"] = ms
         for entry in order if self._host else ():
             if not entry.is_limit:
@@ -178,15 +179,24 @@ class DeviceClock:
         return readings
 
     def _between_events(
-        self, group: Sequence[Timed], launch: Callable[[Timed], object], while_busy: Callable[[], None], warm: bool
+        self,
+        phase: str,
+        group: Sequence[Timed],
+        launch: Callable[[Timed], object],
+        warm: bool,
+        while_busy: Callable[[], None] = _nothing,
     ) -> dict[str, float]:
-        """Launch each entry between two events behind a block, again with a longer block if that ended too soon."""
+        """Launch each entry between two events behind a block, again with a longer block if that ended too soon.
+
+        `warm`: each is launched once more right before, instead of a flush.
+        """
+        block = self._blocks[phase]
         for entry in group:
             if entry.name not in self._events:
                 self._events[entry.name] = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         held = False
         while not held:
-            self._block.start()
+            block.start()
             began = time.perf_counter()
             for entry in group:
                 self._watch(entry.name)
@@ -195,16 +205,16 @@ class DeviceClock:
                 start.record()
                 launch(entry)
                 end.record()
-            held = self._block.holds()
+            held = block.holds()
             took = 1e3 * (time.perf_counter() - began)
             while_busy()
             torch.cuda.synchronize()
             if not held and any(entry.name in self.synchronising for entry in group):
                 break  # it waits for the device by itself: what is timed includes that, and is flagged
-            if not held and self._block.ms >= LONGEST_BLOCK_MS:
+            if not held and block.ms >= LONGEST_BLOCK_MS:
                 self.n_gaps += 1
                 break
-            self._block.fit(took, held)
+            block.fit(took, held)
         return {e.name: self._events[e.name][0].elapsed_time(self._events[e.name][1]) for e in group}
 
     def close(self) -> None:
@@ -215,7 +225,3 @@ class DeviceClock:
         self._replays.clear()
         del self._flush
         torch.cuda.empty_cache()
-
-
-def _nothing() -> None:
-    pass

@@ -58,7 +58,7 @@ def summarise(
     }
     fields |= _against_limit(measurement, name, least_bytes, level, seed)
     fields |= _against_baseline(measurement, name, baseline, settings)
-    flags = [*measurement.flags.get(name, []), *_flags(measurement, fields, spread, host)]
+    flags = [*measurement.flags.get(name, []), *_flags(measurement, fields, spread, host, settings.margin_pct)]
     return fields | {"flags": list(dict.fromkeys(flags))}
 
 
@@ -116,7 +116,11 @@ def _against_baseline(
 
 
 def _flags(
-    measurement: Measurement, fields: dict[str, Any], spread: dict[str, float], host: dict[str, float]
+    measurement: Measurement,
+    fields: dict[str, Any],
+    spread: dict[str, float],
+    host: dict[str, float],
+    margin_pct: float,
 ) -> list[str]:
     """Flags that the figures give reason for; `spread` and `host` are the quantiles of device and host times."""
     flags = []
@@ -126,7 +130,7 @@ def _flags(
         flags.append("host_noisy")
     if fields["clock"] != "host" and fields["host_return_us"] > 1e3 * fields["device_ms"]:
         flags.append("host_bound")
-    if fields.get("pct_of_limit_ci_low", 0.0) > 100:
+    if fields.get("pct_of_limit_ci_low", 0.0) > 100 + margin_pct:
         flags.append("faster_than_limit")
     rate, cache = measurement.machine.get("memory_rate_gbps"), measurement.machine.get("l2_bytes")
     if rate and cache and fields["least_bytes"] > BEYOND_CACHE * cache and fields["gbps"] > rate:

@@ -104,10 +104,10 @@ def test_flags_of_the_figures() -> None:
     assert flags(measured) == ["host_bound"]
 
     measured = measurement()
-    measured.samples["triton"].events_ms = measured.samples["limit/best"].events_ms / 1.01
+    measured.samples["triton"].events_ms = measured.samples["limit/best"].events_ms / 1.02
     assert flags(measured) == ["faster_than_limit"]
-    measured.samples["triton"].events_ms = measured.samples["limit/best"].events_ms * NOISE[3]
-    assert flags(measured) == [], "as fast as a copy, to within the interval, is no flag"
+    measured.samples["triton"].events_ms = measured.samples["limit/best"].events_ms / 1.005
+    assert flags(measured) == [], "as fast as a copy, to within the margin"
 
 
 def test_beyond_the_memorys_rate_is_flagged_only_where_no_cache_can_explain_it() -> None:
