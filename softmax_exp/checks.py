@@ -19,7 +19,7 @@ from softmax_exp import memory, variants
 from softmax_exp.cases import Case
 
 SIZES = ("batch", "heads", "seq", "seq_q", "rows", "cols")
-USUAL_SIZES = {"batch": 8, "heads": 12, "seq": 512, "seq_q": 512}  # what conf/workload/attention.yaml sets by itself
+USUAL_SIZES = {"batch": 8, "heads": 12, "seq": 512}  # what conf/workload/attention.yaml sets by itself
 SMALL_BYTES = 1 << 28  # a case that needs less than this fits everywhere; saves asking NVML
 LARGEST = 1 << 48  # elements; more than any machine holds
 
@@ -105,7 +105,8 @@ def ignored_sizes(raw: dict[str, Any], plain: dict[str, Any], given: Collection[
         used.add("seq")
     for name in SIZES:
         value = plain[name]
-        if name in used or not (name in given or value not in (None, USUAL_SIZES.get(name))):
+        set_in_a_file = not str(raw[name]).startswith("${") and value not in (None, USUAL_SIZES.get(name))
+        if name in used or not (name in given or set_in_a_file):
             continue
         if used:
             fix = f"its sizes are {', '.join(size for size in SIZES if size in used)}"

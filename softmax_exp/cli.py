@@ -20,10 +20,13 @@ import hydra
 import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from softmax_exp import compose, config
 from softmax_exp.checks import ConfigError
+from softmax_exp.guard import in_words
 from softmax_exp.records import Status, Sweep, now, write_whole
 from softmax_exp.redaction import redact
 
@@ -31,7 +34,6 @@ from softmax_exp.redaction import redact
 def main(arguments: list[str] | None = None) -> int:
     """Run the command with these arguments (default: the command line's) and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # its exceptions come to us instead of its own report and exit
     parsed = get_args_parser().parse_intermixed_args(arguments)
     if parsed.help or parsed.hydra_help or parsed.cfg or parsed.info or parsed.shell_completion:
         return _show(arguments)
@@ -111,11 +113,12 @@ def _terminate(number: int, frame: Any) -> None:
 def _show(arguments: list[str]) -> int:
     """Hydra's own answers: --help, --cfg, --info, --shell-completion. They compose and print, and run nothing."""
     compose.register_schema()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # its exceptions come to us instead of its own report and exit
     command, sys.argv = sys.argv, ["softmax_exp", *arguments]
     try:
         hydra.main(version_base="1.3", config_path=str(compose.CONF), config_name="config")(run_job)()
-    except (compose.HydraException, compose.OmegaConfBaseException) as error:
-        print(redact(compose.guard.in_words(error)), file=sys.stderr)
+    except (HydraException, OmegaConfBaseException) as error:
+        print(redact(in_words(error)), file=sys.stderr)
         return 2
     finally:
         sys.argv = command
@@ -136,10 +139,10 @@ def _expected(number: int, job: compose.Job) -> dict[str, Any]:
     experiment = job.experiment
     return {
         "job": number,
-        "overrides": [redact(text) for text in job.overrides if not text.startswith(("outputs=", "sweep_id="))],
+        "overrides": job.told,
         "case": experiment.case.to_dict(),
-        "variants": list(experiment.variants),
-        "variant_args": experiment.variant_args,
+        "variants": experiment.config["variants"],
+        "variant_args": experiment.config["variant_args"],
         "config": experiment.config,
     }
 

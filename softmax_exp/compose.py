@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,11 @@ class Job:
     overrides: list[str]
     experiment: Experiment
 
+    @property
+    def told(self) -> list[str]:
+        """The overrides that the user gave, for people: without Hydra's escapes, without secrets."""
+        return _told(self.overrides)
+
 
 class Loader(ConfigLoaderImpl):
     """Hydra's loader, which composes once for each choice of groups and sets a job's plain values in a copy.
@@ -85,10 +91,11 @@ class Loader(ConfigLoaderImpl):
         return self._cache[tuple(overrides)]
 
 
-class _Forget(Callback):
-    """Drops a finished job's config, which Hydra keeps to the end of the sweep (0.1 MB a job)."""
+class Forget(Callback):
+    """Drops the configs of finished jobs."""
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        """Forget what Hydra would keep to the end of the sweep: 0.1 MB a job."""
         job_return.cfg = job_return.hydra_cfg = None
 
 
@@ -108,7 +115,7 @@ class Plan:
     def launch(self, task: Callable[[DictConfig], Any]) -> None:
         """Run `task` with each job's config by Hydra's launcher."""
         callbacks = Callbacks()
-        callbacks.callbacks.append(_Forget())
+        callbacks.callbacks.append(Forget())
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=HydraContext(config_loader=self.loader, callbacks=callbacks),
             task_function=task,
@@ -142,8 +149,9 @@ def _plan(overrides: list[str], sweep_id: str, config_dir: str | None) -> Plan:
     with open_dict(master):
         master.outputs, master.sweep_id = str(outputs), sweep_id
     ours = [f"outputs={_quoted(str(outputs))}", f"sweep_id={_quoted(sweep_id)}"]
-    params = [f"{name}={value}" for name, value in (master.hydra.sweeper.params or {}).items()]
-    task_overrides = params + list(master.hydra.overrides.task)
+    hydra: Any = OmegaConf.to_container(master.hydra, resolve=False)  # `${...}` is each job's to resolve
+    task_overrides = [f"{name}={value}" for name, value in (hydra["sweeper"]["params"] or {}).items()]
+    task_overrides += hydra["overrides"]["task"]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(task_overrides)
     guard.refuse_overrides(parsed)
     given = {override.key_or_group for override in parsed}
@@ -155,8 +163,7 @@ def _plan(overrides: list[str], sweep_id: str, config_dir: str | None) -> Plan:
         except (ConfigError, HydraException, OmegaConfBaseException) as error:
             if len(expanded) == 1:
                 raise
-            shown = " ".join(text for text in job_overrides if not text.startswith("outputs="))
-            number = f"job {len(jobs)} of {len(expanded)} ({shown})"
+            number = f"job {len(jobs)} of {len(expanded)} ({' '.join(_told(job_overrides))})"
             raise ConfigError(redact(f"{guard.in_words(error)}\n  in {number}; nothing was started")) from error
         jobs.append(Job(job_overrides + ours, experiment))
     return Plan(master, loader, jobs)
@@ -179,6 +186,11 @@ def _loader(config_dir: str | None) -> Loader:
     GlobalHydra.instance().clear()
     GlobalHydra.instance().initialize(Hydra("softmax_exp", loader))
     return loader
+
+
+def _told(overrides: Sequence[str]) -> list[str]:
+    plain = [text for text in overrides if not text.startswith(("outputs=", "sweep_id="))]
+    return [redact(re.sub(r"\\(.)", r"\1", text)) for text in plain]
 
 
 def _quoted(text: str) -> str:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from softmax_exp import checks
 from softmax_exp.cases import DISTRIBUTIONS, DTYPE_ALIASES, ITEMSIZE, LAYOUTS, MASKS, MODES, Case, stable_hash
 from softmax_exp.checks import ConfigError
-from softmax_exp.redaction import redact
+from softmax_exp.redaction import redact, redact_values
 
 __all__ = ["ConfigError", "Experiment", "MeasureSettings", "TrackingSettings", "from_fields", "read", "redact"]
 
@@ -190,7 +190,7 @@ def read(config: DictConfig, given: Collection[str] = ()) -> Experiment:
     names = plain["variants"]
     kept = {name: plain[name] for name in plain if name not in (*checks.SIZES, "outputs", "sweep_id")}
     # a value that came from the environment may be a secret: what is kept is the name of its variable
-    kept["tracking"] = {name: redact(value) for name, value in raw["tracking"].items()}
+    kept["tracking"] = raw["tracking"]
     return Experiment(
         case=case,
         variants=tuple(names),
@@ -200,7 +200,7 @@ def read(config: DictConfig, given: Collection[str] = ()) -> Experiment:
         tracking=TrackingSettings(**plain["tracking"]),
         outputs=Path(plain["outputs"] or "outputs").absolute(),
         sweep_id=plain["sweep_id"] or "",
-        config=kept,
+        config=redact_values(kept),
     )
 
 

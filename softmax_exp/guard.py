@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from hydra.errors import MissingConfigException
+from hydra.core.plugins import Plugins
+from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
@@ -69,8 +71,9 @@ def refuse_code(composed: DictConfig) -> None:
         if found != expected:
             raise ConfigError(f"hydra.{dotted} ({found}) cannot be set; it must stay {expected}")
     assert isinstance(hydra, dict)
-    launcher = hydra["launcher"]
-    if any("_target_" in str(value) for name, value in launcher.items() if name != "_target_"):
+    launcher = dict(hydra["launcher"])
+    known = [f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover(Launcher)]
+    if launcher.pop("_target_", None) not in known or "_target_" in str(launcher):
         raise ConfigError("hydra.launcher must not name code to call (_target_); choose one by hydra/launcher=…")
 
 
@@ -78,21 +81,23 @@ def in_words(error: Exception) -> str:
     """Hydra's and OmegaConf's errors in the form of ours: the dotted key, its value, what is allowed."""
     if isinstance(error, ConfigError):
         return str(error)
+    if isinstance(error, OverrideParseException):
+        reason = [line for line in str(error).splitlines() if not line.startswith(("See https", "Error parsing"))]
+        return f"{error.override} cannot be read as key=value ({reason[0]}); put the value in quotes"
     cause: BaseException = error
     while not isinstance(cause, OmegaConfBaseException | MissingConfigException) and cause.__cause__ is not None:
         cause = cause.__cause__
-    first_line = str(cause).strip().splitlines()[0]
     if isinstance(cause, MissingConfigException) and cause.options and cause.missing_cfg_file:
         group, _, choice = cause.missing_cfg_file.rpartition("/")
         return f"{group} ({choice}) is not there; {nearest(choice, cause.options)}"
     if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
-        return first_line
+        return str(error).strip().splitlines()[0]
     dotted = str(cause.full_key)
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
         return unknown_key(dotted, _neighbours(dotted))
     if isinstance(cause, ValidationError):
         return f"{dotted} ({cause.value}) must be {_wanted(str(cause.msg), cause.value)}"
-    return f"{dotted}: {first_line}"
+    return f"{dotted}: {str(cause).strip().splitlines()[0]}"
 
 
 def _neighbours(dotted: str) -> list[str]:

@@ -22,14 +22,12 @@ def note_secrets(text: str) -> None:
     _used.update(_FROM_ENVIRONMENT.findall(text))
 
 
-def redact(text: Any) -> Any:
-    """The text without secrets; anything else than text as it is.
+def redact(text: str) -> str:
+    """The text without secrets.
 
     Replaced are `user:password@` in addresses, and the values of environment variables that a config uses or whose
     name says that they are secret. Numbers and existing paths that a config uses are no secrets.
     """
-    if not isinstance(text, str):
-        return text
     text = _ADDRESS.sub(r"\g<scheme>***@", text)
     for name, value in os.environ.items():
         if len(value) < 4 or value not in text or "://" in value:
@@ -37,3 +35,12 @@ def redact(text: Any) -> Any:
         if _SECRET_NAME.search(name) or (name in _used and not value.isdigit() and not Path(value).exists()):
             text = text.replace(value, "***")
     return text
+
+
+def redact_values(value: Any) -> Any:
+    """Plain values with `redact` applied to every text among them."""
+    if isinstance(value, dict):
+        return {name: redact_values(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [redact_values(item) for item in value]
+    return redact(value) if isinstance(value, str) else value
