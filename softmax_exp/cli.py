@@ -17,11 +17,10 @@ import traceback
 from typing import Any
 
 import hydra
-import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from softmax_exp import compose, config
@@ -80,7 +79,7 @@ def run_job(composed: DictConfig) -> None:
     experiment = config.read(composed)
     folder = Sweep(experiment.folder).job_folder(number)
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "config.yaml", yaml.safe_dump(experiment.config, sort_keys=False))
+    write_whole(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(experiment.config)))
     try:
         jobs.run_case(experiment, number)
     except Exception as error:

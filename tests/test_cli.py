@@ -13,9 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from hydra.core.utils import JobReturn
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 import softmax_exp
 from softmax_exp import cli, compose
@@ -99,7 +98,7 @@ def test_jobs_run_in_order_and_the_manifest_tells_what_was_expected(joint: Joint
     assert list(the_sweep().expected_cells()) == [
         (job, variant) for job in (0, 1) for variant in ("eager", "torch.compile")
     ]
-    kept = yaml.safe_load((the_sweep().job_folder(1) / "config.yaml").read_text())
+    kept = OmegaConf.to_container(OmegaConf.load(the_sweep().job_folder(1) / "config.yaml"), resolve=False)
     assert kept == manifest["jobs"][1]["config"]
     assert sorted(path.name for path in the_sweep().folder.iterdir()) == ["jobs", "manifest.json", "records.jsonl"]
 
