@@ -73,15 +73,16 @@ def summary_run(sweep: Sweep, records: list[Record], attachments: list[Path]) ->
     outcome = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no records"
     title = f"**{outcome}** of {n_expected} cells\n\n"
     environments = {record.environment_hash for record in records if record.environment_hash}
-    artifacts = {
-        "records.jsonl": redact(sweep.records_path.read_text() if sweep.records_path.exists() else "").encode()
+    pages = {
+        "records.jsonl": sweep.records_path.read_text() if sweep.records_path.exists() else "",
+        "manifest.json": json.dumps(manifest, indent=1),
+        "table.md": title + markdown(records),
     }
-    artifacts["manifest.json"] = redact(json.dumps(manifest, indent=1)).encode()
-    artifacts["table.md"] = (title + markdown(records)).encode()
     for name in sorted(environments):
-        artifacts[f"environments/{name}.json"] = json.dumps(read_environment(sweep.folder, name), indent=1).encode()
+        pages[f"environments/{name}.json"] = json.dumps(read_environment(sweep.folder, name), indent=1)
     if curves(records):
-        artifacts["latency.svg"] = latency_svg(records).encode()
+        pages["latency.svg"] = latency_svg(records)
+    artifacts = {name: redact(page).encode() for name, page in pages.items()}
     artifacts |= {path.name: path.read_bytes() for path in attachments}
     started = milliseconds(records[0].started_at if records else "")
     some_environment = read_environment(sweep.folder, min(environments)) if environments else {}
@@ -114,7 +115,7 @@ def latency_svg(records: list[Record]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="900" height="{whole}" viewBox="0 0 900 {whole}" '
         'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{left}" y="18">ms by the {" or ".join(sorted(clocks))} clock against n_cols (both logarithmic)</text>',
+        f'<text x="{left}" y="18">ms by the {" or ".join(sorted(clocks))} clock against n_cols</text>',
         f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#888"/>',
     ]
     for x in sorted({x for x, _ in points}):

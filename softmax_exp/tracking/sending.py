@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from softmax_exp.records import Record, Sweep
+from softmax_exp.redaction import redact
 from softmax_exp.tracking.curves import curve_run, curves, summary_run
 from softmax_exp.tracking.runs import Run, cell_run, read_environment
 from softmax_exp.tracking.store import Store, explained, wait_for_lock
@@ -121,7 +122,9 @@ def _write(store: Store, sweep: Sweep, run: Run) -> None:
     own = {"sweep_id": sweep.sweep_id, "kind": run.kind, "key": run.key, "digest": run.digest, "writer": _writer()}
     usual = {"mlflow.source.name": "softmax_exp", "mlflow.source.type": "LOCAL", "mlflow.user": _user()}
     client = store.client
-    run_id = client.create_run(store.experiment_id, run.started_ms, usual | run.tags | own, run.name).info.run_id
+    run_id = client.create_run(
+        store.experiment_id, run.started_ms, usual | run.tags | own, redact(run.name)
+    ).info.run_id
     params = [Param(name, value) for name, value in run.params.items()]
     metrics = [Metric(name, value, run.started_ms, step) for name, value, step in run.metrics]
     client.log_batch(run_id, metrics[:900], params[:100])
