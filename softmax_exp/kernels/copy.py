@@ -27,7 +27,16 @@ class CopyForm:
         return f"triton {self.block}x{self.num_warps}" + (f" p{self.per_sm}" if self.per_sm else "")
 
 
-FORMS = (CopyForm(1024, 4), CopyForm(2048, 4), CopyForm(4096, 8), CopyForm(8192, 8), CopyForm(2048, 4, 16))
+# the best of sixteen tried on an H200 in at least one of: 6 MB to 1.6 GB moved, forward, backward, causal, both clocks
+FORMS = (
+    CopyForm(512, 4),
+    CopyForm(1024, 4),
+    CopyForm(1024, 8),
+    CopyForm(2048, 8),
+    CopyForm(4096, 4),
+    CopyForm(8192, 8),
+    CopyForm(1024, 4, per_sm=8),
+)
 
 
 @triton.jit
