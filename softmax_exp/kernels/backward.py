@@ -10,12 +10,10 @@ Source: the softmax Jacobian, diag(y) - y y^T. Only y is needed, whatever the ma
 import triton
 import triton.language as tl
 
-from softmax_exp.kernels.tile import columns_kept, load_columns, locate_rows, store_columns, tile_columns
+from softmax_exp.kernels.tile import end_columns, lane_sum, locate_rows, row_bounds, row_sum, store_ends, tile_columns
 
 RUNTIME = [
     "dy_ptr",
-    "dx_ptr",
-    "y_ptr",
     "n_rows",
     "n_cols",
     "n_heads",
@@ -25,6 +23,32 @@ RUNTIME = [
     "dy_stride_h",
     "dy_stride_q",
 ]
+
+
+@triton.jit
+def load_pair(
+    y_ptr, dy_ptr, y_base, dy_base, column, wanted, shift, keep_to, EXACT: tl.constexpr, PARTIAL: tl.constexpr
+):
+    """Columns of y and dy in float32; 0 where `wanted` is false and, if PARTIAL, outside the kept columns."""
+    if EXACT:
+        y, dy = tl.load(y_ptr + y_base + column), tl.load(dy_ptr + dy_base + column)
+    else:
+        y = tl.load(y_ptr + y_base + column, mask=wanted, other=0.0)
+        dy = tl.load(dy_ptr + dy_base + column, mask=wanted, other=0.0)
+    y, dy = y.to(tl.float32), dy.to(tl.float32)
+    if PARTIAL:
+        in_row = (column >= shift) & (column < keep_to)
+        y, dy = tl.where(in_row, y, 0.0), tl.where(in_row, dy, 0.0)
+    return y, dy
+
+
+@triton.jit
+def gradient(y, dy, product, scale, column, keep_to, CAUSAL: tl.constexpr):
+    """Columns of dx; 0 where a causal mask hides them, even in rows of NaN."""
+    dx = y * (dy - product) * scale
+    if CAUSAL:
+        dx = tl.where(column < keep_to, dx, 0.0)
+    return dx
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -43,6 +67,7 @@ def tile_backward(
     scale,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    REST: tl.constexpr,
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
     ACCESS: tl.constexpr,
@@ -50,30 +75,45 @@ def tile_backward(
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):
-    """One program: ROWS rows of dx, each held whole in COLS columns."""
-    dy_ptr = dy_ptr - dy_lead
-    if ACCESS != "scalar":
-        dy_ptr, dx_ptr, y_ptr = tl.multiple_of(dy_ptr, 16), tl.multiple_of(dx_ptr, 16), tl.multiple_of(y_ptr, 16)
+    """One program: ROWS rows of dx, each held whole in COLS (and REST) columns and its two ends."""
+    dy_ptr = tl.multiple_of(dy_ptr - dy_lead, 16) if ACCESS != "scalar" else dy_ptr - dy_lead
     row, row_ok, query, dy_offset, _ = locate_rows(
         n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, SPLIT, False
     )
-    dy_start = dy_offset + dy_lead
-    y_start = row * n_cols
-    shift = (dy_start % VECTOR).to(tl.int32) if ACCESS == "shifted" else 0
+    dy_base, shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
+    y_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
+    read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
+    READ_ALL: tl.constexpr = EXACT and not CAUSAL
     column = tile_columns(COLS, LANES)
-    n_kept = columns_kept(query, n_cols, n_queries, CAUSAL)
-    y = load_columns(y_ptr, y_start, shift, column, n_kept, row_ok, 0.0, VECTOR, ACCESS, EXACT and not CAUSAL)
-    dy = load_columns(dy_ptr, dy_start, shift, column, n_kept, row_ok, 0.0, VECTOR, ACCESS, EXACT and not CAUSAL)
-    y, dy = y.to(tl.float32), dy.to(tl.float32)
-    if not EXACT or CAUSAL:
-        in_row = (column >= shift) & (column < shift + n_kept)
-        y, dy = tl.where(in_row, y, 0.0), tl.where(in_row, dy, 0.0)
-    product = tl.sum(tl.sum(y * dy, axis=0, keep_dims=True), axis=2, keep_dims=True)
-    dx = y * (dy - product) * scale
-    if CAUSAL:
-        dx = tl.where(in_row, dx, 0.0)
-    dx = dx.to(dx_ptr.dtype.element_ty)
-    store_columns(dx_ptr, y_start, shift, column, n_cols, row_ok, dx, VECTOR, ACCESS, EXACT)
+    wanted = row_ok & (column // VECTOR * VECTOR < read_to)
+    y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, shift, keep_to, READ_ALL, CAUSAL)
+    product = lane_sum(y * dy)
+    if REST > 0:
+        rest_column = COLS + tile_columns(REST, LANES)
+        rest_wanted = row_ok & (rest_column // VECTOR * VECTOR < read_to)
+        rest_y, rest_dy = load_pair(
+            y_ptr, dy_ptr, y_base, dy_base, rest_column, rest_wanted, shift, keep_to, False, CAUSAL
+        )
+        product += lane_sum(rest_y * rest_dy)
+    product = row_sum(product)
+    if ACCESS == "shifted":
+        end_first, end_column = end_columns(n_whole, VECTOR)
+        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
+        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, shift, keep_to, False, True)
+        product += row_sum(end_y * end_dy)
+
+    dx = gradient(y, dy, product, scale, column, keep_to, CAUSAL).to(dx_ptr.dtype.element_ty)
+    if EXACT:
+        tl.store(dx_ptr + y_base + column, dx)
+    else:
+        tl.store(dx_ptr + y_base + column, dx, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
+    if REST > 0:
+        rest_dx = gradient(rest_y, rest_dy, product, scale, rest_column, keep_to, CAUSAL).to(dx_ptr.dtype.element_ty)
+        inside = row_ok & (rest_column // VECTOR * VECTOR < n_whole)
+        tl.store(dx_ptr + y_base + rest_column, rest_dx, mask=inside)
+    if ACCESS == "shifted":
+        end_dx = gradient(end_y, end_dy, product, scale, end_column, keep_to, CAUSAL)
+        store_ends(dx_ptr, y_base, end_column, end_dx, row_ok, shift, n_cols)
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -92,6 +132,7 @@ def two_pass_backward(
     scale,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    REST: tl.constexpr,
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
     ACCESS: tl.constexpr,
@@ -100,33 +141,37 @@ def two_pass_backward(
     CAUSAL: tl.constexpr,
 ):
     """One program: one row of any length, COLS at a time: its product with dy, then dx."""
-    dy_ptr = dy_ptr - dy_lead
-    if ACCESS != "scalar":
-        dy_ptr, dx_ptr, y_ptr = tl.multiple_of(dy_ptr, 16), tl.multiple_of(dx_ptr, 16), tl.multiple_of(y_ptr, 16)
+    dy_ptr = tl.multiple_of(dy_ptr - dy_lead, 16) if ACCESS != "scalar" else dy_ptr - dy_lead
     row, row_ok, query, dy_offset, _ = locate_rows(
         n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, SPLIT, False
     )
-    dy_start = dy_offset + dy_lead
-    y_start = row * n_cols
-    shift = (dy_start % VECTOR).to(tl.int32) if ACCESS == "shifted" else 0
+    dy_base, shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
+    y_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
+    read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
+    READ_ALL: tl.constexpr = EXACT and not CAUSAL
     tile = tile_columns(COLS, LANES)
-    n_kept = columns_kept(query, n_cols, n_queries, CAUSAL)
-    end = n_cols + VECTOR if ACCESS == "shifted" else n_cols
     products = tl.zeros([1, 1, COLS], tl.float32)
-    for first in range(0, end, COLS):
+    for first in range(0, n_cols, COLS):
         column = tile + first
-        y = load_columns(y_ptr, y_start, shift, column, n_kept, row_ok, 0.0, VECTOR, ACCESS, False)
-        dy = load_columns(dy_ptr, dy_start, shift, column, n_kept, row_ok, 0.0, VECTOR, ACCESS, False)
-        in_row = (column >= shift) & (column < shift + n_kept)
-        products += tl.where(in_row, y.to(tl.float32) * dy.to(tl.float32), 0.0)
-    product = tl.sum(products, axis=2, keep_dims=True)
-    for first in range(0, end, COLS):
+        wanted = row_ok & (column // VECTOR * VECTOR < read_to)
+        y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, shift, keep_to, READ_ALL, CAUSAL)
+        products += y * dy
+    product = row_sum(products)
+    if ACCESS == "shifted":
+        end_first, end_column = end_columns(n_whole, VECTOR)
+        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
+        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, shift, keep_to, False, True)
+        product += row_sum(end_y * end_dy)
+
+    for first in range(0, n_cols, COLS):
         column = tile + first
-        y = load_columns(y_ptr, y_start, shift, column, n_kept, row_ok, 0.0, VECTOR, ACCESS, False).to(tl.float32)
-        dy = load_columns(dy_ptr, dy_start, shift, column, n_kept, row_ok, 0.0, VECTOR, ACCESS, False).to(tl.float32)
-        dx = y * (dy - product) * scale
-        if CAUSAL:
-            dx = tl.where(column < shift + n_kept, dx, 0.0)
-        store_columns(
-            dx_ptr, y_start, shift, column, n_cols, row_ok, dx.to(dx_ptr.dtype.element_ty), VECTOR, ACCESS, EXACT
-        )
+        wanted = row_ok & (column // VECTOR * VECTOR < read_to)
+        y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, shift, keep_to, READ_ALL, CAUSAL)
+        dx = gradient(y, dy, product, scale, column, keep_to, CAUSAL).to(dx_ptr.dtype.element_ty)
+        if EXACT:
+            tl.store(dx_ptr + y_base + column, dx)
+        else:
+            tl.store(dx_ptr + y_base + column, dx, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
+    if ACCESS == "shifted":
+        end_dx = gradient(end_y, end_dy, product, scale, end_column, keep_to, CAUSAL)
+        store_ends(dx_ptr, y_base, end_column, end_dx, row_ok, shift, n_cols)

@@ -10,19 +10,22 @@ import triton
 import triton.language as tl
 
 from softmax_exp.kernels.tile import (
-    columns_kept,
+    end_columns,
     exp_of_difference,
+    lane_max,
+    lane_sum,
     load_logits,
     locate_rows,
-    store_columns,
+    row_bounds,
+    row_max,
+    row_sum,
+    store_ends,
     tile_columns,
 )
 
 # Sizes and strides stay run-time values: alignment is told by ACCESS, and a stride of 1 must not become a constant.
 RUNTIME = [
     "x_ptr",
-    "out_ptr",
-    "mask_ptr",
     "n_rows",
     "n_cols",
     "n_heads",
@@ -57,6 +60,7 @@ def tile_forward(
     exponent_scale,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    REST: tl.constexpr,
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
     ACCESS: tl.constexpr,
@@ -69,31 +73,69 @@ def tile_forward(
     SCALED: tl.constexpr,
     SAFE: tl.constexpr,
 ):
-    """One program: the softmax of ROWS rows, each held whole in COLS columns."""
-    x_ptr = x_ptr - x_lead
-    if ACCESS != "scalar":
-        x_ptr, out_ptr = tl.multiple_of(x_ptr, 16), tl.multiple_of(out_ptr, 16)
+    """One program: the softmax of ROWS rows, each held whole in COLS (and REST) columns and its two ends."""
+    x_ptr = tl.multiple_of(x_ptr - x_lead, 16) if ACCESS != "scalar" else x_ptr - x_lead
     row, row_ok, query, x_offset, mask_start = locate_rows(
         n_rows, n_heads, n_queries, x_stride_b, x_stride_h, x_stride_q, mask_stride_b, mask_stride_h, mask_stride_q,
         ROWS, SPLIT, MASK_SHARED,
     )  # fmt: skip
-    x_start = x_offset + x_lead
-    shift = (x_start % VECTOR).to(tl.int32) if ACCESS == "shifted" else 0
+    x_base, shift, n_whole, keep_to = row_bounds(x_offset + x_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
+    out_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
+    read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
+    READ_ALL: tl.constexpr = EXACT and not CAUSAL
+    # -inf, which stands for what is not read, survives anything but a multiplication by a scale <= 0.
+    PARTIAL: tl.constexpr = CAUSAL or (SCALED and not EXACT)
     column = tile_columns(COLS, LANES)
-    n_kept = columns_kept(query, n_cols, n_queries, CAUSAL)
+    wanted = row_ok & (column // VECTOR * VECTOR < read_to)
     logits = load_logits(
-        x_ptr, mask_ptr, x_start, mask_start, shift, column, n_kept, row_ok, scale,
-        VECTOR, ACCESS, EXACT and not CAUSAL, MASK, MASK_ACCESS, SCALED,
+        x_ptr, mask_ptr, x_base, mask_start, column, wanted, shift, keep_to, scale,
+        VECTOR, READ_ALL, PARTIAL, MASK, MASK_ACCESS, SCALED,
     )  # fmt: skip
-    largest = tl.max(tl.max(logits, axis=0, keep_dims=True), axis=2, keep_dims=True)
+    largest = lane_max(logits)
+    if REST > 0:
+        rest_column = COLS + tile_columns(REST, LANES)
+        rest_wanted = row_ok & (rest_column // VECTOR * VECTOR < read_to)
+        rest_logits = load_logits(
+            x_ptr, mask_ptr, x_base, mask_start, rest_column, rest_wanted, shift, keep_to, scale,
+            VECTOR, False, PARTIAL, MASK, MASK_ACCESS, SCALED,
+        )  # fmt: skip
+        largest = tl.maximum(largest, lane_max(rest_logits))
+    largest = row_max(largest)
+    if ACCESS == "shifted":
+        end_first, end_column = end_columns(n_whole, VECTOR)
+        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
+        end_logits = load_logits(
+            x_ptr, mask_ptr, x_base, mask_start, end_column, end_wanted, shift, keep_to, scale,
+            VECTOR, False, True, MASK, MASK_ACCESS, SCALED,
+        )  # fmt: skip
+        largest = tl.maximum(largest, row_max(end_logits))
     if SAFE:
         largest = tl.where(largest == float("-inf"), 0.0, largest)
+
     powers = exp_of_difference(logits, largest, exponent_scale)
-    total = tl.sum(tl.sum(powers, axis=0, keep_dims=True), axis=2, keep_dims=True)
+    total = lane_sum(powers)
+    if REST > 0:
+        rest_powers = exp_of_difference(rest_logits, largest, exponent_scale)
+        total += lane_sum(rest_powers)
+    total = row_sum(total)
+    if ACCESS == "shifted":
+        end_powers = exp_of_difference(end_logits, largest, exponent_scale)
+        total += row_sum(end_powers)
     if SAFE:
         total = tl.where(total == 0.0, 1.0, total)
-    y = (powers * (1.0 / total)).to(out_ptr.dtype.element_ty)
-    store_columns(out_ptr, row * n_cols, shift, column, n_cols, row_ok, y, VECTOR, ACCESS, EXACT)
+
+    factor = 1.0 / total
+    y = (powers * factor).to(out_ptr.dtype.element_ty)
+    if EXACT:
+        tl.store(out_ptr + out_base + column, y)
+    else:
+        tl.store(out_ptr + out_base + column, y, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
+    if REST > 0:
+        rest_y = (rest_powers * factor).to(out_ptr.dtype.element_ty)
+        inside = row_ok & (rest_column // VECTOR * VECTOR < n_whole)
+        tl.store(out_ptr + out_base + rest_column, rest_y, mask=inside)
+    if ACCESS == "shifted":
+        store_ends(out_ptr, out_base, end_column, end_powers * factor, row_ok, shift, n_cols)
 
 
 @triton.jit(do_not_specialize=RUNTIME)
@@ -116,6 +158,7 @@ def two_pass_forward(
     exponent_scale,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    REST: tl.constexpr,
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
     ACCESS: tl.constexpr,
@@ -129,24 +172,26 @@ def two_pass_forward(
     SAFE: tl.constexpr,
 ):
     """One program: one row of any length, COLS at a time: its maximum and sum lane by lane, then y."""
-    x_ptr = x_ptr - x_lead
-    if ACCESS != "scalar":
-        x_ptr, out_ptr = tl.multiple_of(x_ptr, 16), tl.multiple_of(out_ptr, 16)
+    x_ptr = tl.multiple_of(x_ptr - x_lead, 16) if ACCESS != "scalar" else x_ptr - x_lead
     row, row_ok, query, x_offset, mask_start = locate_rows(
         n_rows, n_heads, n_queries, x_stride_b, x_stride_h, x_stride_q, mask_stride_b, mask_stride_h, mask_stride_q,
         ROWS, SPLIT, MASK_SHARED,
     )  # fmt: skip
-    x_start = x_offset + x_lead
-    shift = (x_start % VECTOR).to(tl.int32) if ACCESS == "shifted" else 0
+    x_base, shift, n_whole, keep_to = row_bounds(x_offset + x_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
+    out_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
+    read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
+    READ_ALL: tl.constexpr = EXACT and not CAUSAL
+    # -inf, which stands for what is not read, survives anything but a multiplication by a scale <= 0.
+    PARTIAL: tl.constexpr = CAUSAL or (SCALED and not EXACT)
     tile = tile_columns(COLS, LANES)
-    n_kept = columns_kept(query, n_cols, n_queries, CAUSAL)
-    end = n_cols + VECTOR if ACCESS == "shifted" else n_cols
     largest = tl.full([1, 1, COLS], float("-inf"), tl.float32)
     total = tl.zeros([1, 1, COLS], tl.float32)
-    for first in range(0, end, COLS):
+    for first in range(0, n_cols, COLS):
+        column = tile + first
+        wanted = row_ok & (column // VECTOR * VECTOR < read_to)
         logits = load_logits(
-            x_ptr, mask_ptr, x_start, mask_start, shift, tile + first, n_kept, row_ok, scale,
-            VECTOR, ACCESS, EXACT and not CAUSAL, MASK, MASK_ACCESS, SCALED,
+            x_ptr, mask_ptr, x_base, mask_start, column, wanted, shift, keep_to, scale,
+            VECTOR, READ_ALL, PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         new_largest = tl.maximum(largest, logits)
         # A lane that has seen nothing but -inf must not turn its sum into NaN yet: -inf - -inf.
@@ -154,18 +199,36 @@ def two_pass_forward(
         total = total * exp_of_difference(largest, reference, exponent_scale)
         total += exp_of_difference(logits, reference, exponent_scale)
         largest = new_largest
-    row_largest = tl.max(largest, axis=2, keep_dims=True)
+    row_largest = row_max(largest)
+    if ACCESS == "shifted":
+        end_first, end_column = end_columns(n_whole, VECTOR)
+        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
+        end_logits = load_logits(
+            x_ptr, mask_ptr, x_base, mask_start, end_column, end_wanted, shift, keep_to, scale,
+            VECTOR, False, True, MASK, MASK_ACCESS, SCALED,
+        )  # fmt: skip
+        row_largest = tl.maximum(row_largest, row_max(end_logits))
     reference = tl.where(row_largest == float("-inf"), 0.0, row_largest)
-    row_total = tl.sum(total * exp_of_difference(largest, reference, exponent_scale), axis=2, keep_dims=True)
+    row_total = row_sum(total * exp_of_difference(largest, reference, exponent_scale))
+    if ACCESS == "shifted":
+        row_total += row_sum(exp_of_difference(end_logits, reference, exponent_scale))
     if SAFE:
         row_largest = reference
         row_total = tl.where(row_total == 0.0, 1.0, row_total)
-    for first in range(0, end, COLS):
+
+    factor = 1.0 / row_total
+    for first in range(0, n_cols, COLS):
         column = tile + first
+        wanted = row_ok & (column // VECTOR * VECTOR < read_to)
         logits = load_logits(
-            x_ptr, mask_ptr, x_start, mask_start, shift, column, n_kept, row_ok, scale,
-            VECTOR, ACCESS, EXACT and not CAUSAL, MASK, MASK_ACCESS, SCALED,
+            x_ptr, mask_ptr, x_base, mask_start, column, wanted, shift, keep_to, scale,
+            VECTOR, READ_ALL, PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
-        powers = exp_of_difference(logits, row_largest, exponent_scale)
-        y = (powers * (1.0 / row_total)).to(out_ptr.dtype.element_ty)
-        store_columns(out_ptr, row * n_cols, shift, column, n_cols, row_ok, y, VECTOR, ACCESS, EXACT)
+        y = (exp_of_difference(logits, row_largest, exponent_scale) * factor).to(out_ptr.dtype.element_ty)
+        if EXACT:
+            tl.store(out_ptr + out_base + column, y)
+        else:
+            tl.store(out_ptr + out_base + column, y, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
+    if ACCESS == "shifted":
+        end_y = exp_of_difference(end_logits, row_largest, exponent_scale) * factor
+        store_ends(out_ptr, out_base, end_column, end_y, row_ok, shift, n_cols)

@@ -220,8 +220,9 @@ def _tile_constants(chosen: Plan, n_rows: int, n_cols: int, vector: int) -> dict
     return {
         "ROWS": chosen.rows,
         "COLS": chosen.cols,
+        "REST": chosen.rest,
         "LANES": chosen.lanes,
-        "VECTOR": vector,
+        "VECTOR": 1 if chosen.access == "scalar" else vector,
         "ACCESS": chosen.access,
         "EXACT": exact,
     }

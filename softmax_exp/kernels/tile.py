@@ -1,8 +1,8 @@
-"""Device functions that the forward and backward kernels share: where rows lie, wide loads and stores, exp.
+"""Device functions that the forward and backward kernels share: where rows lie, what of them is read, exp.
 
 In and out: Triton tensors of shape [CHUNKS, ROWS, LANES] (columns) or [1, ROWS, 1] (one value a row).
-A row starts at an element `start`; wide access begins `shift` elements before it, at a 16-byte boundary (`aligned`:
-shift 0 and whole vectors; `shifted`: any start, a row's first and last elements stored one by one; `scalar`: neither).
+Columns count from the row's `base`, the first 16-byte boundary in it: a row that begins `shift` (<= 0) columns before
+has whole vectors from 0 to `n_whole`, and two ends of less than a vector, which only `shifted` access has.
 """
 
 import triton
@@ -63,118 +63,105 @@ def tile_columns(COLS: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
-def columns_kept(query, n_cols, n_queries, CAUSAL: tl.constexpr):
-    """How many columns of a row take part: all, or up to the diagonal that ends in the last query's last column."""
+def row_bounds(start, query, n_cols, n_queries, VECTOR: tl.constexpr, CAUSAL: tl.constexpr):
+    """Of rows that start at element `start`: base, shift, n_whole, and the column up to which elements take part."""
+    base = (start + (VECTOR - 1)) // VECTOR * VECTOR
+    shift = (start - base).to(tl.int32)
+    n_whole = tl.maximum(shift + n_cols, 0) // VECTOR * VECTOR
     if CAUSAL:
-        kept = query + (n_cols - n_queries + 1)
-        kept = tl.minimum(tl.maximum(kept, 0), n_cols).to(tl.int32)
+        # The diagonal ends in the last column of the last query.
+        n_kept = tl.minimum(tl.maximum(query + (n_cols - n_queries + 1), 0), n_cols).to(tl.int32)
     else:
-        kept = n_cols
-    return kept
+        n_kept = n_cols
+    return base, shift, n_whole, shift + n_kept
 
 
 @triton.jit
-def load_columns(
-    pointer,
-    start,
-    shift,
-    column,
-    n_kept,
-    row_ok,
-    other: tl.constexpr,
-    VECTOR: tl.constexpr,
-    ACCESS: tl.constexpr,
-    EXACT: tl.constexpr,
-):
-    """Load columns of rows in their own dtype, `other` where nothing is read.
-
-    Whole vectors are read if any of their elements is wanted: up to VECTOR - 1 neighbours on either side come along,
-    never beyond the 16 bytes that hold a wanted element, so never from outside the allocation.
-    """
-    if ACCESS == "scalar":
-        wanted = row_ok & (column < n_kept)
-        pointers = pointer + start + column
-    else:
-        wanted = row_ok & (column // VECTOR * VECTOR < shift + n_kept)
-        pointers = pointer + start // VECTOR * VECTOR + column
-    if EXACT:
-        return tl.load(pointers)
-    return tl.load(pointers, mask=wanted, other=other)
-
-
-@triton.jit
-def store_columns(
-    pointer,
-    start,
-    shift,
-    column,
-    n_cols,
-    row_ok,
-    values,
-    VECTOR: tl.constexpr,
-    ACCESS: tl.constexpr,
-    EXACT: tl.constexpr,
-):
-    """Store columns of rows: vectors that lie inside the row at once, those at its ends element by element."""
-    if EXACT:
-        tl.store(pointer + start // VECTOR * VECTOR + column, values)
-    elif ACCESS == "scalar":
-        tl.store(pointer + start + column, values, mask=row_ok & (column < n_cols))
-    else:
-        first = column // VECTOR * VECTOR
-        pointers = pointer + start // VECTOR * VECTOR + column
-        if ACCESS == "aligned":
-            tl.store(pointers, values, mask=row_ok & (first < n_cols))
-        else:
-            inner = (first >= shift) & (first + VECTOR <= shift + n_cols)
-            in_row = (column >= shift) & (column < shift + n_cols)
-            tl.store(pointers, values, mask=row_ok & inner)
-            tl.store(pointers, values, mask=row_ok & in_row & (inner == 0))
+def end_columns(n_whole, VECTOR: tl.constexpr):
+    """The columns of the vectors before and after a row's whole ones, and the first of each: its ends lie in them."""
+    first = tl.arange(0, 2)[:, None, None] * (n_whole + VECTOR) - VECTOR
+    return first, first + tl.arange(0, VECTOR)[None, None, :]
 
 
 @triton.jit
 def load_logits(
     x_ptr,
     mask_ptr,
-    x_start,
+    x_base,
     mask_start,
-    shift,
     column,
-    n_kept,
-    row_ok,
+    wanted,
+    shift,
+    keep_to,
     scale,
     VECTOR: tl.constexpr,
-    ACCESS: tl.constexpr,
     EXACT: tl.constexpr,
+    PARTIAL: tl.constexpr,
     MASK: tl.constexpr,
     MASK_ACCESS: tl.constexpr,
     SCALED: tl.constexpr,
 ):
-    """Logits, x * scale + mask, in float32, -inf outside the row and where a boolean mask is false."""
-    x = load_columns(x_ptr, x_start, shift, column, n_kept, row_ok, float("-inf"), VECTOR, ACCESS, EXACT)
+    """Logits, x * scale + mask, in float32; -inf where `wanted` is false and, if PARTIAL, outside the kept columns.
+
+    A vector is read whole if one element of it is wanted: never more than the 16 bytes around a wanted element.
+    """
+    if EXACT:
+        x = tl.load(x_ptr + x_base + column)
+    else:
+        x = tl.load(x_ptr + x_base + column, mask=wanted, other=float("-inf"))
     logits = x.to(tl.float32)
     if SCALED:
         logits = logits * scale
     if MASK != "none":
         if MASK_ACCESS == "aligned":
-            pointers = tl.multiple_of(mask_ptr, 16) + mask_start // VECTOR * VECTOR + column
-            bias = tl.load(pointers, mask=row_ok & (column // VECTOR * VECTOR < n_kept), other=0)
+            bias = tl.load(mask_ptr + mask_start // VECTOR * VECTOR + column, mask=wanted, other=0)
         else:
-            wanted = row_ok & (column >= shift) & (column < shift + n_kept)
-            bias = tl.load(mask_ptr + (mask_start - shift) + column, mask=wanted, other=0)
+            in_row = (column >= shift) & (column < keep_to)
+            bias = tl.load(mask_ptr + (mask_start - shift) + column, mask=wanted & in_row, other=0)
         if MASK == "boolean":
             logits = tl.where(bias != 0, logits, float("-inf"))
         else:
             logits = logits + bias.to(tl.float32)
-    if not EXACT:
-        logits = tl.where((column >= shift) & (column < shift + n_kept), logits, float("-inf"))
+    if PARTIAL:
+        logits = tl.where((column >= shift) & (column < keep_to), logits, float("-inf"))
     return logits
+
+
+@triton.jit
+def lane_max(values):
+    """Maximum over the chunks [CHUNKS, ROWS, LANES] -> [1, ROWS, LANES], in each thread alone; NaN does not count."""
+    return tl.max(values, axis=0, keep_dims=True)
+
+
+@triton.jit
+def lane_sum(values):
+    """Sum over the chunks [CHUNKS, ROWS, LANES] -> [1, ROWS, LANES], in each thread alone."""
+    return tl.sum(values, axis=0, keep_dims=True)
+
+
+@triton.jit
+def row_max(values):
+    """Maximum over the columns of each row: [1, ROWS, 1]; NaN does not count."""
+    return tl.max(lane_max(values), axis=2, keep_dims=True)
+
+
+@triton.jit
+def row_sum(values):
+    """Sum over the columns of each row: [1, ROWS, 1]."""
+    return tl.sum(lane_sum(values), axis=2, keep_dims=True)
 
 
 @triton.jit
 def exp_of_difference(logits, largest, exponent_scale):
     """exp((logits - largest) * scale), with exponent_scale = scale * log2(e).
 
-    The difference comes first: folding log2(e) into both terms would round logits of size 1e4 to 1e-3, and overflow.
+    The difference comes first: with log2(e) folded into both terms, the largest float32 would overflow.
     """
     return tl.exp2((logits - largest) * exponent_scale)
+
+
+@triton.jit
+def store_ends(out_ptr, out_base, column, values, row_ok, shift, n_cols):
+    """Store those elements of the end vectors that belong to the row."""
+    in_row = (column >= shift) & (column < shift + n_cols)
+    tl.store(out_ptr + out_base + column, values.to(out_ptr.dtype.element_ty), mask=row_ok & in_row)
