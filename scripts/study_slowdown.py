@@ -1,0 +1,64 @@
+"""How often a kernel that is 2 % slower is called slower.
+
+    python scripts/study_slowdown.py [--trials 100] [--out docs/results/slowdown.jsonl] [--quick]
+
+The slower one is the same kernel on 2 % more rows, so nothing but its work differs. Kernels of 100 us and more.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from study_cells import entries_of, provenance, write_lines
+
+from softmax_exp import timing
+from softmax_exp.cases import Case
+from softmax_exp.config import MeasureSettings
+
+CASES = [("eager", 98304, 1024), ("triton-simple", 98304, 1024), ("eager", 65536, 2048), ("triton-simple", 32768, 4096)]
+
+
+def main() -> None:
+    """Measure each pair, keep every line, tell the answer."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--out", type=Path, default=Path("docs/results/slowdown.jsonl"))
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    settings = MeasureSettings(budget_s=0.1 if arguments.quick else 2.0)
+    cases = [("eager", 256, 64)] if arguments.quick else CASES
+    prepared = []
+    for name, rows, cols in cases:
+        case = Case((rows, cols), device=str(device), workload="matrix")
+        more = replace(case, shape=(round(1.02 * rows), cols))
+        (entry,), n_sets = entries_of(case, [name], device, settings)
+        (slower,), _ = entries_of(more, [name], device, settings)
+        prepared.append((name, case, [entry, timing.Timed("2 % more rows", slower.call)], n_sets))
+    lines = []
+    for trial in range(arguments.trials):
+        name, case, pair, n_sets = prepared[trial % len(prepared)]
+        trial_settings = replace(settings, order_seed=trial)
+        measured = timing.measure(pair, n_sets, device, trial_settings)
+        fields = timing.summarise(
+            measured, pair[1].name, baseline=name, least_bytes=case.least_bytes, settings=trial_settings
+        )
+        keys = ("device_ms", "speedup", "speedup_ci_low", "speedup_ci_high", "verdict", "n_samples", "stop_reason")
+        about = {"trial": trial, "variant": name, "shape": list(case.shape)}
+        lines.append(about | {key: fields[key] for key in keys})
+    write_lines(arguments.out, [provenance("slowdown", device), *lines])
+    verdicts = [line["verdict"] for line in lines]
+    ratios = np.array([line["speedup"] for line in lines])
+    print(
+        f"2 % more rows: {verdicts.count('slower')} of {len(lines)} called slower, "
+        f"{verdicts.count('unclear')} unclear; "
+        f"time ratio {1 / np.median(ratios):.4f} (median), {1 / ratios.max():.4f} to {1 / ratios.min():.4f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
