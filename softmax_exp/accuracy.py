@@ -71,7 +71,7 @@ def check(
     dL/dy. On a GPU all rows are checked, on a CPU the first, the last and random ones.
     """
     wanted = {"forward": ("y",), "backward": ("dx",), "full": ("y", "dx")}[case.mode]
-    tensors = result if isinstance(result, tuple | list) else (result,)
+    tensors = result if isinstance(result, tuple) else (result,)
     accuracy = Accuracy(tolerance=relative_tolerance(case))
     if len(tensors) != len(wanted):
         accuracy.reason = f"returned {len(tensors)} tensors instead of {len(wanted)}"

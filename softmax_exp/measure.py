@@ -99,24 +99,38 @@ def _measure_on(request: Request, device: torch.device, emit: Emit, watch: Watch
         for name in request.variants:
             emit(_failure(name, error, device))
         return
-    seen = checksum(inputs.xs[0])
+    seen = [checksum(x) for x in inputs.xs]
     trials = []
     for name in request.variants:
-        trial = _try(request, name, inputs, seen, device, emit, watch)
-        trials += [trial] if trial is not None else []
-    _time_all(request, trials, inputs, device, emit, watch)
+        trial = _try(request, name, inputs, seen[0], device, emit, watch)
+        if trial is not None:
+            trials.append(trial)
+        elif checksum(inputs.xs[0]) != seen[0]:
+            _restore(case, inputs)
+    _time_all(request, trials, inputs, seen, device, emit, watch)
     emit({"event": "phase", "phase": "check again", "variant": "", "deadline_s": settings.measure_deadline_s})
     for trial in trials:
-        emit(_finish(request, trial, inputs, seen, device, watch))
-        seen = checksum(inputs.xs[0])
+        emit(_finish(request, trial, inputs, device, watch))
+
+
+def _restore(case: Case, inputs: Inputs) -> None:
+    """Give the inputs back the contents that a variant has changed."""
+    for i, x in enumerate(inputs.xs):
+        refill(x, case, case.seed + i)
 
 
 def _time_all(
-    request: Request, trials: list[Trial], inputs: Inputs, device: torch.device, emit: Emit, watch: Watch
+    request: Request,
+    trials: list[Trial],
+    inputs: Inputs,
+    seen: list[str],
+    device: torch.device,
+    emit: Emit,
+    watch: Watch,
 ) -> None:
     """Time all trials together. One that fails meanwhile is told and taken out, and the rest are timed anew.
 
-    Samples taken beside a fault are worth nothing for anyone.
+    Samples taken beside a fault, or of inputs that changed, are worth nothing for anyone.
     """
     running = ""
 
@@ -130,12 +144,29 @@ def _time_all(
         emit({"event": "phase", "phase": "measure", "variant": "", "deadline_s": deadline_s})
         try:
             _time(request, timed, inputs, device, emit, watch_and_note)
-            return
+            if [checksum(x) for x in inputs.xs] == seen:
+                return
+            for trial in _who_changes(request.case, timed, inputs, seen[0]):
+                trials.remove(trial)
+                emit(_failure(trial.name, Incorrect("an input was changed while it was timed", {}), device))
         except Exception as error:
             blamed = [trial for trial in timed if trial.name == running] or timed
             for trial in blamed:
                 trials.remove(trial)
                 emit(_failure(trial.name, error, device))
+
+
+def _who_changes(case: Case, trials: list[Trial], inputs: Inputs, seen: str) -> list[Trial]:
+    """Those of the trials that change their input when called alone a few times; all, where none of them does."""
+    culprits = []
+    for trial in trials:
+        _restore(case, inputs)
+        for _ in range(3):
+            trial.call(0)
+        if checksum(inputs.xs[0]) != seen:
+            culprits.append(trial)
+    _restore(case, inputs)
+    return culprits or trials
 
 
 def _try(
@@ -262,16 +293,12 @@ def _time(
         emit({"event": "samples", "variant": name, **{kind: ms.tolist() for kind, ms in samples.arrays().items()}})
 
 
-def _finish(
-    request: Request, trial: Trial, inputs: Inputs, seen: str, device: torch.device, watch: Watch
-) -> dict[str, Any]:
+def _finish(request: Request, trial: Trial, inputs: Inputs, device: torch.device, watch: Watch) -> dict[str, Any]:
     """Check a variant once more, on new values at the same addresses, and close its result."""
     case = request.case
     watch(trial.name)
     try:
         if case.numel:
-            if checksum(inputs.xs[0]) != seen:
-                raise Incorrect("an input was changed while it was timed", {})
             refill(inputs.xs[0], case, case.seed + 15485863)
             _poison(case, device)
             trial.restart(0)

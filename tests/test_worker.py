@@ -1,0 +1,108 @@
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from softmax_exp.cases import Case
+from softmax_exp.config import MeasureSettings
+from softmax_exp.records import Status
+from softmax_exp.worker import Worker, to_json
+from tests.test_measure import QUICK, planted
+
+SMALL = Case(shape=(2, 64), dtype="float32", device="cpu")
+
+
+@pytest.fixture
+def worker():
+    owner = Worker()
+    yield owner
+    owner.stop()
+
+
+def run(worker: Worker, log: Path, *names: str, settings: MeasureSettings = QUICK) -> dict[str, dict]:
+    events: list[dict] = []
+    worker.measure(to_json(SMALL, names, settings, baseline="eager"), log, events.append)
+    found = [event for event in events if event["event"] == "result"]
+    assert len(found) == len({event["variant"] for event in found})
+    return {event["variant"]: event for event in found}
+
+
+def test_the_process_is_kept_from_case_to_case(worker, tmp_path):
+    run(worker, tmp_path / "log", "eager")
+    assert worker.process is not None
+    first = worker.process.pid
+    assert run(worker, tmp_path / "log", "eager")["eager"]["status"] == Status.PASSED
+    assert worker.process.pid == first
+
+
+def test_a_segfault_costs_that_variant_alone(worker, tmp_path):  # S16
+    found = run(worker, tmp_path / "log", "eager", planted("segfault"), planted("right"))
+    assert found[planted("segfault")]["status"] == Status.CRASHED
+    assert "SIGSEGV" in found[planted("segfault")]["message"]
+    assert found["eager"]["status"] == found[planted("right")]["status"] == Status.PASSED
+    assert run(worker, tmp_path / "log", "eager")["eager"]["status"] == Status.PASSED
+
+
+def test_a_segfault_among_timed_rounds_costs_that_variant_alone(worker, tmp_path):
+    found = run(worker, tmp_path / "log", "eager", planted("segfault_when_timed"), planted("right"))
+    assert found[planted("segfault_when_timed")]["status"] == Status.CRASHED
+    assert found["eager"]["status"] == found[planted("right")]["status"] == Status.PASSED
+    assert found["eager"]["device_ms"] > 0
+
+
+def test_an_endless_loop_is_a_timeout_of_that_variant_alone(worker, tmp_path):
+    settings = dataclasses.replace(QUICK, first_call_deadline_s=8.0)
+    found = run(worker, tmp_path / "log", planted("endless"), "eager", settings=settings)
+    assert found[planted("endless")]["status"] == Status.TIMEOUT
+    assert "first call took longer than 8 s" in found[planted("endless")]["message"]
+    assert found["eager"]["status"] == Status.PASSED
+
+
+def test_what_a_variant_prints_is_in_its_jobs_log(worker, tmp_path):
+    noisy = tmp_path / "noisy.py"
+    noisy.write_text("import torch\ndef softmax(x):\n    print('hello from the kernel')\n    return torch.softmax(x, -1)\n")
+    for job in ("first", "second"):
+        run(worker, tmp_path / job, f"{noisy}:softmax")
+    assert all("hello from the kernel" in (tmp_path / job).read_text() for job in ("first", "second"))
+
+
+def test_a_listener_that_fails_leaves_nothing_for_the_next_request(worker, tmp_path):
+    def deaf(event):
+        raise OSError("planted")
+
+    with pytest.raises(OSError, match="planted"):
+        worker.measure(to_json(SMALL, ("eager",), QUICK), tmp_path / "log", deaf)
+    assert list(run(worker, tmp_path / "log", planted("right"))) == [planted("right")]
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from softmax_exp.worker import Worker
+worker = Worker()
+worker.start(Path(sys.argv[1]))
+print(worker.process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_worker_outlives_its_owner(tmp_path, deadly):
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path / "log")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert owner.stdout is not None
+    worker = psutil.Process(int(owner.stdout.readline()))
+    os.kill(owner.pid, deadly)
+    owner.wait(timeout=30)
+    owner.stdout.close()
+    deadline = time.monotonic() + 30
+    while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
