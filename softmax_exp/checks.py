@@ -15,7 +15,7 @@ import typing
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from softmax_exp import memory, variants
+from softmax_exp import memory
 from softmax_exp.cases import Case
 
 SIZES = ("batch", "heads", "seq", "seq_q", "rows", "cols")
@@ -34,31 +34,42 @@ def nearest(name: str, names: Collection[str]) -> str:
     return (f"did you mean {near[0]}? " if near else "") + f"Allowed: {', '.join(names)}"
 
 
-def unknown_keys(fields: dict[Any, Any], schema: type, path: str = "") -> Iterator[str]:
-    """Faults for keys that the schema lacks, at every level."""
-    types = _types(schema)
-    for name, value in fields.items():
-        if name not in types:
-            yield unknown_key(f"{path}{name}", types)
-        elif dataclasses.is_dataclass(types[name]) and isinstance(value, dict):
-            yield from unknown_keys(value, typing.cast(type, types[name]), f"{path}{name}.")
-
-
 @functools.cache
 def _types(schema: type) -> dict[str, Any]:
     return typing.get_type_hints(schema)
 
 
-def unknown_key(dotted: str, names: Collection[str]) -> str:
-    """The fault of one unknown key among the `names` of its level."""
+def unknown_keys(fields: dict[Any, Any], schema: type, path: str = "", root: type | None = None) -> Iterator[str]:
+    """Faults for keys that the schema lacks, at every level."""
+    types = _types(schema)
+    for name, value in fields.items():
+        if name not in types:
+            yield unknown_key(f"{path}{name}", root or schema)
+        elif dataclasses.is_dataclass(types[name]) and isinstance(value, dict):
+            yield from unknown_keys(value, typing.cast(type, types[name]), f"{path}{name}.", root or schema)
+
+
+def unknown_key(dotted: str, schema: type) -> str:
+    """The fault of one unknown key: the nearest one of its level, or of its name elsewhere, or all of its level."""
     parent, _, name = dotted.rpartition(".")
-    near = difflib.get_close_matches(name, names, n=1)
+    keys = _dotted_keys(schema)
+    siblings = [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == parent and key != "sweep_id"]
     prefix = f"{parent}." if parent else ""
-    return f"unknown key {dotted}" + (
-        f"; did you mean {prefix}{near[0]}?"
-        if near
-        else f"; the keys {f'of {parent} ' if parent else ''}are {', '.join(names)}"
-    )
+    near = [prefix + sibling for sibling in difflib.get_close_matches(name, siblings, n=1)]
+    near += [key for key in keys if difflib.get_close_matches(name, [key.rpartition(".")[2]], cutoff=0.8)]
+    if near:
+        return f"unknown key {dotted}; did you mean {near[0]}?"
+    if siblings:
+        return f"unknown key {dotted}; the keys {f'of {parent} ' if parent else ''}are {', '.join(siblings)}"
+    return f"unknown key {dotted}; {parent} has no keys of its own"
+
+
+def _dotted_keys(schema: type, path: str = "") -> list[str]:
+    found = []
+    for name, kind in _types(schema).items():
+        found.append(f"{path}{name}")
+        found += _dotted_keys(typing.cast(type, kind), f"{path}{name}.") if dataclasses.is_dataclass(kind) else []
+    return found
 
 
 def out_of_bounds(fields: dict[str, Any], schema: type, path: str = "") -> Iterator[str]:
@@ -130,6 +141,13 @@ def shape_faults(plain: dict[str, Any]) -> Iterator[str]:
         yield f"mask ({plain['mask']}) needs a shape of two dimensions or more, not {shape}"
 
 
+def measure_faults(measure: dict[str, Any]) -> Iterator[str]:
+    """Faults between keys under `measure`."""
+    fewest, most = measure["min_rounds"], measure["max_rounds"]
+    if most < fewest:
+        yield f"measure.max_rounds ({most}) must be >= measure.min_rounds ({fewest}); set measure.min_rounds={most} too"
+
+
 def tracking_faults(tracking: dict[str, Any]) -> Iterator[str]:
     """Faults of the keys under `tracking`."""
     if tracking["kind"] == "server" and not tracking["uri"]:
@@ -139,63 +157,6 @@ def tracking_faults(tracking: dict[str, Any]) -> Iterator[str]:
         )
     if not tracking["experiment"]:
         yield "tracking.experiment ('') must be a name"
-
-
-def variant_faults(names: Any, baseline: str | None) -> Iterator[str]:
-    """Faults of the list of variants; none of them is imported."""
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        yield f"variants ({names}) must be a list of names, e.g. variants=[eager,triton]"
-        return
-    if not names:
-        yield "variants ([]) must name at least one variant, e.g. variants=[eager,triton]"
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1:
-            yield f"variants ({name}) is there twice; name each variant once"
-        try:
-            variants.check(name)
-        except (ValueError, OSError, SyntaxError) as error:
-            yield f"variants ({name}): {error}"
-    if baseline not in (None, "eager", *names):
-        yield f"baseline ({baseline}) must be one of the variants: {', '.join(names)}; or null"
-
-
-def arguments_by_variant(nested: dict[str, Any], names: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """The arguments under each variant's name, and the faults.
-
-    `torch.compile` may be written with its dot as a level, and a variant of a file by the name of its function.
-    """
-    known = {name: name for name in names} | {name.rpartition(":")[2]: name for name in names}
-    found: dict[str, dict[str, Any]] = {}
-    faults = []
-
-    def walk(fields: dict[Any, Any], path: str) -> None:
-        for part, value in fields.items():
-            dotted = f"{path}.{part}" if path else str(part)
-            longer = any(name.startswith(f"{dotted}.") for name in known)
-            if dotted in known and isinstance(value, dict):
-                plain = {argument: item for argument, item in value.items() if not (longer and isinstance(item, dict))}
-                if plain or not longer:
-                    found.setdefault(known[dotted], {}).update(plain)
-                walk({argument: item for argument, item in value.items() if argument not in plain}, dotted)
-            elif longer and isinstance(value, dict):
-                walk(value, dotted)
-            elif dotted in known:
-                faults.append(
-                    f"variant_args.{dotted} ({value}) must hold arguments, e.g. variant_args.{dotted}.num_warps=4"
-                )
-            else:
-                faults.append(
-                    f"variant_args.{dotted} would be ignored; it must name one of the variants: {', '.join(names)}"
-                )
-
-    walk(nested, "")
-    for name, arguments in found.items():
-        for argument, value in arguments.items():
-            if not str(argument).isidentifier() or str(argument).startswith("_"):
-                faults.append(f"variant_args.{name}.{argument} is no name of an argument")
-            elif isinstance(value, dict):
-                faults.append(f"variant_args.{name}.{argument} ({value}) must be a number, text, true, false or a list")
-    return found, faults
 
 
 def too_large(case: Case) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from softmax_exp import checks
+from softmax_exp import checks, variant_checks
 from softmax_exp.cases import DISTRIBUTIONS, DTYPE_ALIASES, ITEMSIZE, LAYOUTS, MASKS, MODES, Case, stable_hash
 from softmax_exp.checks import ConfigError
 from softmax_exp.redaction import redact, redact_values
@@ -177,11 +177,12 @@ def read(config: DictConfig, given: Collection[str] = ()) -> Experiment:
             *checks.out_of_bounds(plain | ({"seq_q": None} if raw["seq_q"] == "${seq}" else {}), Schema),
             *checks.ignored_sizes(raw, plain, given),
             *checks.shape_faults(plain),
-            *checks.variant_faults(plain["variants"], plain["baseline"]),
+            *variant_checks.variant_faults(plain["variants"], plain["baseline"]),
+            *checks.measure_faults(plain["measure"]),
             *checks.tracking_faults(plain["tracking"]),
         ]
     )
-    plain["variant_args"], faults = checks.arguments_by_variant(plain["variant_args"], plain["variants"])
+    plain["variant_args"], faults = variant_checks.arguments_by_variant(plain["variant_args"], plain["variants"])
     _refuse(faults)
     plain["dtype"] = DTYPE_ALIASES.get(plain["dtype"], plain["dtype"])
     case = Case.from_dict({name: plain[name] for name in Case.__dataclass_fields__})

@@ -6,7 +6,6 @@ In: parsed overrides, composed configs, exceptions of Hydra and OmegaConf.  Out:
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,18 +93,13 @@ def in_words(error: Exception) -> str:
         return str(error).strip().splitlines()[0]
     dotted = str(cause.full_key)
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
-        return unknown_key(dotted, _neighbours(dotted))
+        return unknown_key(dotted, Schema)
     if isinstance(cause, ValidationError):
-        return f"{dotted} ({cause.value}) must be {_wanted(str(cause.msg), cause.value)}"
+        told = f"{dotted} ({cause.value}) must be {_wanted(str(cause.msg), cause.value)}"
+        if isinstance(cause.value, list) and cause.value:
+            told += f"; a sweep over values is written without brackets: {dotted}={','.join(map(str, cause.value))}"
+        return told
     return f"{dotted}: {str(cause).strip().splitlines()[0]}"
-
-
-def _neighbours(dotted: str) -> list[str]:
-    """The keys that the schema has where an unknown one was set."""
-    level: Any = Schema
-    for part in dotted.split(".")[:-1]:
-        level = typing.get_type_hints(level).get(part, Schema)
-    return list(getattr(level, "__dataclass_fields__", {}))
 
 
 def _wanted(message: str, value: Any) -> str:
@@ -115,6 +109,7 @@ def _wanted(message: str, value: Any) -> str:
         return "a whole number" + (f"; write {int(value)}" if whole else "")
     for name, words in (
         ("Float", "a number"),
+        ("to string", "text"),
         ("Boolean", "true or false"),
         ("ListConfig", "a list, e.g. [8,12,512,512]"),
     ):

@@ -312,12 +312,12 @@ def test_secrets_stay_out_of_every_file_and_message(
 
     def fail(experiment: Experiment, job: int) -> None:
         assert experiment.tracking.uri == "http://me:pa55word@127.0.0.1:9", "the program itself still has it"
-        assert experiment.variant_args["eager"]["word"] == "hunter-two-hunter"
+        assert experiment.variant_args["torch.compile"]["word"] == "hunter-two-hunter"
         raise OSError(f"{experiment.tracking.uri} refused t0ken-in-the-open and {experiment.variant_args}")
 
     joint.on_job = fail
-    secret = ["tracking.uri=http://me:pa55word@127.0.0.1:9", "variant_args.eager.word=${oc.env:MY_STORE_WORD}"]
-    assert run(*secret, "seq=16,32") == 1
+    secret = ["tracking.uri=http://me:pa55word@127.0.0.1:9", "variant_args.torch.compile.word=${oc.env:MY_STORE_WORD}"]
+    assert run("variants=[torch.compile]", *secret, "seq=16,32") == 1
     assert run("device=${oc.env:SERVICE_TOKEN}") == 2
     assert run("seq=${oc.env:MY_STORE_WORD}") == 2
     everything = "".join(capsys.readouterr())

@@ -72,7 +72,12 @@ def test_the_default_variants_are_the_four_of_the_manual() -> None:
         (["+foo=1"], "unknown key foo; the keys are workload, shape, batch"),
         (["++measure.foo=1"], "unknown key measure.foo; the keys of measure are clock, n_warmup"),
         (["+tracking.urj=x"], "unknown key tracking.urj; did you mean tracking.uri?"),
+        (["n_iters=5"], "unknown key n_iters; did you mean measure.n_iters?"),
+        (["+measure.seq=5"], "unknown key measure.seq; did you mean seq?"),
+        (["seq.x=5"], "seq ({}) must be a whole number"),
         (["seq=-1"], "seq (-1) must be >= 1"),
+        (["seq=[128,512]"], "must be a whole number; a sweep over values is written without brackets: seq=128,512"),
+        (["dtype=[fp16,bf16]"], "must be text; a sweep over values is written without brackets: dtype=fp16,bf16"),
         (["seq=0"], "seq (0) must be >= 1"),
         (["seq=1e9"], "seq (1000000000.0) must be a whole number; write 1000000000"),
         (["seq=1000000000"], "shape ([8, 12, 1000000000, 1000000000]) has 9.6e+19 elements"),
@@ -99,6 +104,10 @@ def test_the_default_variants_are_the_four_of_the_manual() -> None:
             ["measure.n_iters=10"],
             "measure.n_iters (10) would be ignored with measure.clock=device; set measure.clock=w",
         ),
+        (
+            ["measure.max_rounds=5"],
+            "measure.max_rounds (5) must be >= measure.min_rounds (20); set measure.min_rounds=5",
+        ),
         (["measure.clock=gpu"], "measure.clock (gpu) must be one of device, wall"),
         (["measure=quik"], "measure (quik) is not there; did you mean quick? Allowed: default, quick, wall"),
         (["tracking=server"], "tracking.uri (null) must be set with tracking=server"),
@@ -113,6 +122,7 @@ def test_the_default_variants_are_the_four_of_the_manual() -> None:
         (["variant_args.triton.num_warps=4"], "variant_args.triton would be ignored; it must name one of the variants"),
         (["variant_args.eager=4"], "variant_args.eager (4) must hold arguments"),
         (["variant_args.eager.a={b:1}"], "variant_args.eager.a ({'b': 1}) must be a number, text"),
+        (["variant_args.eager.blokc=1"], "unknown argument variant_args.eager.blokc; it takes no arguments"),
         (["seq=${nope}"], "Interpolation key 'nope' not found"),
         (["seq=${oc.env:NO_SUCH_VARIABLE}"], "Environment variable 'NO_SUCH_VARIABLE' not found"),
         (["~seq"], "~seq must not be taken away"),
@@ -186,13 +196,21 @@ def test_arguments_go_to_their_variant(tmp_path: Path) -> None:
     overrides = [
         f"variants=[eager,torch.compile,torch.compile-max-autotune,{mine}:softmax]",
         "variant_args.torch.compile.a=1",
-        "variant_args.torch.compile-max-autotune.b=x",
         "variant_args.softmax.block=4,8",
     ]
     assert [job.variant_args for job in jobs(*overrides)] == [
-        {"torch.compile": {"a": 1}, "torch.compile-max-autotune": {"b": "x"}, f"{mine}:softmax": {"block": block}}
-        for block in (4, 8)
+        {"torch.compile": {"a": 1}, f"{mine}:softmax": {"block": block}} for block in (4, 8)
     ]
+
+
+def test_a_misspelt_argument_of_one_s_own_function_is_told(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def softmax(x, mask=None, *, block=1):\n    return x\ndef build(case, **any):\n    return 1\n")
+    assert f"variant_args.{mine}:softmax.blokc; did you mean block?" in fault(
+        f"variants=[{mine}:softmax]", "baseline=null", "variant_args.softmax.blokc=4"
+    )
+    assert "it takes block" in fault(f"variants=[{mine}:softmax]", "variant_args.softmax.mask=4")
+    assert jobs(f"variants=[{mine}:build]", "variant_args.build.anything=4")
 
 
 def test_measure_settings_come_from_their_choice_and_their_keys() -> None:
@@ -233,10 +251,10 @@ def test_the_hash_tells_what_is_measured_and_how_but_not_where_it_goes() -> None
     "overrides",
     [
         [],
-        ["seq=128", "dtype=bf16", "variant_args.eager.x=3"],
+        ["seq=128", "dtype=bf16", "variant_args.torch.compile.x=3"],
         ["shape=[3,4]", "measure=quick", "measure.budget_s=1"],
         ["workload=matrix", "rows=5", "tracking=off"],
-        ["+variant_args.eager.y=[1,2]", "seq=7"],
+        ["+variant_args.torch.compile.y=[1,2]", "seq=7"],
         ["experiment=decode", "seq=2048", "variants=eager"],
     ],
 )
