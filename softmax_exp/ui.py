@@ -16,6 +16,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from typing import IO
 
 from softmax_exp import tracking
 from softmax_exp.sync import default_outputs
@@ -39,26 +40,29 @@ def main(arguments: list[str] | None = None) -> int:
     quieten()
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")  # nothing of ours needs its extra processes
     signal.signal(signal.SIGTERM, _interrupt)
-    log = tempfile.TemporaryFile("w+")  # a server that starts well has nothing to say
-    server = subprocess.Popen(server_command(database, port), start_new_session=True, stdout=log, stderr=log)
-    try:
-        print(f"starting the MLflow UI for {database} ...", flush=True)
-        base = f"http://127.0.0.1:{port}"
-        if not wait_until_up(base, server):
-            log.seek(0)
-            print(f"the server did not start:\n{log.read()[-3000:]}", file=sys.stderr)
+    with tempfile.TemporaryFile("w+") as log:  # a server that starts well has nothing to say
+        server = subprocess.Popen(server_command(database, port), start_new_session=True, stdout=log, stderr=log)
+        try:
+            return _serve(server, database, f"http://127.0.0.1:{port}", log)
+        except tracking.StoreError as error:
+            print(error, file=sys.stderr)
             return 1
-        print(f"MLflow UI: {base}  (Ctrl-C ends it)", flush=True)
-        for label, target in newest_links(database, base):
-            print(f"{label}: {target}", flush=True)
-        return server.wait()
-    except tracking.StoreError as error:
-        print(error, file=sys.stderr)
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            _end(server)
+
+
+def _serve(server: subprocess.Popen, database: Path, base: str, log: IO[str]) -> int:
+    print(f"starting the MLflow UI for {database} ...", flush=True)
+    if not wait_until_up(base, server):
+        log.seek(0)
+        print(f"the server did not start:\n{log.read()[-3000:]}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        _end(server)
+    print(f"MLflow UI: {base}  (Ctrl-C ends it)", flush=True)
+    for label, target in newest_links(database, base):
+        print(f"{label}: {target}", flush=True)
+    return server.wait()
 
 
 def find_database(named: str) -> Path:
