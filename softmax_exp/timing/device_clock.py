@@ -7,8 +7,10 @@ speed is not in the figure; before each, the L2 cache is filled with other data 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
 from softmax_exp.config import MeasureSettings
@@ -29,6 +31,7 @@ class Block:
     def __init__(self) -> None:
         """Measure the clock that the spinning counts in. The GPU should be warm."""
         self.ms = 1.0
+        self._launching_ms: deque[float] = deque(maxlen=9)
         self._passed = torch.cuda.Event()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         cycles = 1_000_000
@@ -48,9 +51,13 @@ class Block:
         return not self._passed.query()
 
     def fit(self, launching_ms: float, held: bool) -> None:
-        """Choose the next length from the time that launching took: soon longer, slowly shorter."""
-        wanted = 1.5 * launching_ms + 0.1
-        self.ms = min(LONGEST_BLOCK_MS, 0.9 * self.ms + 0.1 * wanted if held else max(2 * self.ms, wanted))
+        """Choose the next length: by what launching took of late, and at least twice as long after it did not hold.
+
+        The median of nine, so that one hiccup of the host lengthens one round and not the next fifty.
+        """
+        self._launching_ms.append(launching_ms)
+        usual = 1.5 * float(np.median(self._launching_ms)) + 0.2
+        self.ms = min(LONGEST_BLOCK_MS, usual if held else max(2 * self.ms, usual))
 
 
 class Flush:

@@ -16,6 +16,7 @@ from softmax_exp.timing.statistics import median_interval, quantiles, ratio_inte
 
 NOISY_PCT = 5.0  # interquartile range of device samples, as a percentage of the median
 HOST_NOISY_PCT = 25.0  # the same of host samples
+CLOCKS_AGREE_PCT = 5.0  # of the graph's time; seen on an H200: 0.5 us or 6 % once each clock's floor is taken off
 BEYOND_CACHE = 4  # times the L2: traffic that cannot hide in it
 
 
@@ -137,7 +138,8 @@ def _flags(
         flags.append("beyond_memory_rate")
     events, graph = fields["events_ms"], fields["graph_ms"]
     if events is not None and graph is not None:
-        floor = measurement.clock_floor_us["events"] / 1e3
-        if not -0.05 * graph <= events - graph <= floor + 0.05 * graph:
+        floors = {clock: measurement.clock_floor_us.get(clock, 0.0) / 1e3 for clock in ("events", "graph")}
+        apart = abs((events - floors["events"]) - (graph - floors["graph"]))
+        if apart > floors["events"] / 2 + CLOCKS_AGREE_PCT / 100 * graph:
             flags.append("clocks_disagree")
     return flags

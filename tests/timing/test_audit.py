@@ -25,25 +25,22 @@ def test_a_result_kept_from_an_earlier_call_is_found() -> None:
     assert audit(Timed("view of it", lambda index: kept[:8]), CPU) == ["reuses_output"]
 
 
-def test_work_done_after_the_call_returned_is_found() -> None:
-    threads: list[threading.Thread] = []
+def test_work_done_after_the_call_returned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, threads = threading.Event(), []
 
     def late(index: int) -> torch.Tensor:
         y = torch.full_like(X, float("nan"))
-        go = threading.Event()
-
-        def fill() -> None:
-            go.wait()
-            y.copy_(torch.softmax(X, -1))
-
-        threads.append(threading.Thread(target=fill))
+        threads.append(threading.Thread(target=lambda: (go.wait(), y.copy_(torch.softmax(X, -1)))))
         threads[-1].start()
-        threading.Timer(0.001, go.set).start()
         return y
 
+    def a_moment_later(seconds: float) -> None:
+        go.set()
+        for thread in threads:
+            thread.join()
+
+    monkeypatch.setattr("softmax_exp.timing.audit.time.sleep", a_moment_later)
     assert audit(Timed("late", late), CPU) == ["work_outside_timing"]
-    for thread in threads:
-        thread.join()
 
 
 def test_an_output_in_the_memory_of_an_input_is_found() -> None:
