@@ -6,6 +6,7 @@ and the mask; the same contents for the same seed on the same kind of device, wh
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 
@@ -130,13 +131,18 @@ def make_mask(case: Case, device: torch.device) -> torch.Tensor | None:
     return torch.randn(case.mask_shape, dtype=DTYPES[case.dtype], device=device).masked_fill_(~keep, float("-inf"))
 
 
+@functools.cache
+def _odd_numbers(device: torch.device) -> torch.Tensor:
+    return torch.arange(1, 2 << 20, 2, device=device, dtype=torch.int64)
+
+
 def checksum(x: torch.Tensor) -> str:
     """16 hexadecimal digits from all bytes of x in logical order, their positions included."""
     words = x.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
     padding = -words.numel() % 8
     if padding:
         words = torch.cat([words, words.new_zeros(padding)])
-    weights = torch.arange(1, 2 << 20, 2, device=x.device, dtype=torch.int64)
+    weights = _odd_numbers(x.device)
     total = 0
     for part in words.view(torch.int64).split(len(weights)):  # int64 products wrap around, the same everywhere
         total = (total * 31 + int((part * weights[: len(part)]).sum())) & (1 << 64) - 1

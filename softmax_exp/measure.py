@@ -143,7 +143,10 @@ def _time_all(
     while timed := [trial for trial in trials if trial.timed]:
         emit({"event": "phase", "phase": "measure", "variant": "", "deadline_s": deadline_s})
         try:
+            started = time.perf_counter()
             _time(request, timed, inputs, device, emit, watch_and_note)
+            for trial in timed:
+                trial.figures["measure_s"] = time.perf_counter() - started
             if [checksum(x) for x in inputs.xs] == seen:
                 return
             for trial in _who_changes(request.case, timed, inputs, seen[0]):

@@ -132,6 +132,7 @@ class Record:
     first_call_s: float | None = None
     compile_cache_hit: bool | None = None
     peak_memory_bytes: int | None = None
+    measure_s: float | None = None
 
     # the plan of a Triton variant: kernel, tile, num_warps, num_stages, n_regs, n_spills, shared_bytes
     plan: dict[str, Any] = field(default_factory=dict)
@@ -258,11 +259,10 @@ class Sweep:
         append_line(self.records_path, record.to_json())
 
     def records(self) -> list[Record]:
-        """Every whole record, the last of each cell, in order of cells. Damaged lines are left out."""
-        latest: dict[str, Record] = {}
-        for record in read_records(self.records_path):
-            latest[record.cell] = record
-        return sorted(latest.values(), key=lambda record: record.job)
+        """Every whole record, the last of each cell, in the manifest's order of cells. Damaged lines are left out."""
+        latest = {record.cell: record for record in read_records(self.records_path)}
+        order = {f"{job}/{variant}": position for position, (job, variant) in enumerate(self.expected_cells())}
+        return sorted(latest.values(), key=lambda record: (record.job, order.get(record.cell, 0)))
 
 
 def read_records(path: Path) -> Iterable[Record]:

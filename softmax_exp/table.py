@@ -81,6 +81,8 @@ def ranking_in_words(cells: list[Record]) -> str:
     first = on_device[0]
     level = [r.variant for r in on_device[1:] if _overlap(first, r)]
     by_device = first.variant + (f" (level within the intervals: {', '.join(level)})" if level else "")
+    if first.clock == "host":  # on a CPU there is no other
+        return f"fastest by the host clock: {by_device}"
     if not by_host or by_host == first.variant:
         return f"fastest by {'both clocks' if by_host else 'the device clock'}: {by_device}"
     return f"the clocks disagree: fastest by the device clock {by_device}, by the host clock {by_host}"

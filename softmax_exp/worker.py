@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import json
 import mmap
 import os
@@ -195,6 +196,8 @@ def main() -> None:
     from softmax_exp.inputs import resolve_device
     from softmax_exp.measure import Poisoned, Request, measure
 
+    gc.collect()
+    gc.freeze()  # torch's own half a million objects need not be looked at after every case
     described = set()
     with open(requests) as lines:
         for line in lines:
