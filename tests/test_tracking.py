@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from softmax_exp import tracking
 from softmax_exp.config import TrackingSettings
 from softmax_exp.records import Status
 from softmax_exp.tracking import StoreError, curves, finish, links, open_store, sending, sync, views
+from softmax_exp.tracking import store as store_module
 from softmax_exp.tracking.runs import numbers, texts
 from softmax_exp.tracking.store import quieten
 from tests import made_up
@@ -156,6 +158,34 @@ def test_values_are_redacted_one_by_one(monkeypatch):
 
 
 # Sending again
+
+
+def test_after_a_sweep_the_one_database_file_holds_everything(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    store = open_store(LOCAL, tmp_path)
+    assert store is not None and store.database is not None
+    finish(made_up.sweep(tmp_path, made_up.records()), store)
+    (tmp_path / "copy").mkdir()
+    shutil.copy(store.database, tmp_path / "copy" / "mlflow.db")
+    copied = open_store(LOCAL, tmp_path / "copy")
+    assert copied is not None
+    assert {kind: len(runs(copied, kind)) for kind in ("cell", "curve", "summary")} == {
+        "cell": 12,
+        "curve": 4,
+        "summary": 1,
+    }
+
+
+@pytest.mark.parametrize("disk, mode", [("ext4", "wal"), ("nfs4", "delete")])
+def test_a_new_store_has_a_write_ahead_log_on_local_disks_alone(tmp_path, monkeypatch, disk, mode):
+    real = Path.read_text
+    mounts = f"/dev/a / xfs rw 0 0\nhost:/x {tmp_path} {disk} rw 0 0\n"
+    monkeypatch.setattr(
+        Path, "read_text", lambda self, *a, **k: mounts if str(self) == "/proc/mounts" else real(self, *a, **k)
+    )
+    store_module._check_sqlite(tmp_path / "mlflow.db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
 
 
 def test_sending_again_changes_nothing(outputs, store):
@@ -486,9 +516,8 @@ def test_an_experiment_deleted_during_a_sweep_is_told_and_nothing_is_lost(output
 
 
 def test_a_newer_schema_is_told_with_advice(outputs):
-    with sqlite3.connect(outputs / "mlflow.db") as connection:
+    with contextlib.closing(sqlite3.connect(outputs / "mlflow.db")) as connection, connection:
         connection.execute("update alembic_version set version_num = 'fedcba987654'")
-    connection.close()
     with pytest.raises(StoreError, match=r"found version fedcba987654.*if a newer MLflow made it, install that MLflow"):
         open_store(LOCAL, outputs)
 

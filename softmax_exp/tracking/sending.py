@@ -20,7 +20,7 @@ from softmax_exp.records import Record, Sweep
 from softmax_exp.redaction import redact
 from softmax_exp.tracking.curves import curve_run, curves, summary_run
 from softmax_exp.tracking.runs import Run, cell_run, read_environment
-from softmax_exp.tracking.store import Store, explained, wait_for_lock
+from softmax_exp.tracking.store import Store, explained, settle, wait_for_lock
 from softmax_exp.tracking.views import set_views
 
 _PAGE = 1000
@@ -56,6 +56,7 @@ def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = ()) 
         written += _reconcile(store, sweep, [summary], "summary", whole=True)
         set_views(store, sweep)
         close_stale(store)
+        settle(store)
     return written
 
 

@@ -37,6 +37,7 @@ _QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
 }
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_LOCAL_DISKS = {"ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay"}
 _REACH_S = 5.0
 _LOCK_S = 120.0
 
@@ -165,17 +166,31 @@ def wait_for_lock(descriptor: int, seconds: float, complaint: str) -> None:
 
 
 def _check_sqlite(database: Path) -> None:
-    """Refuse at once what SQLAlchemy would try again for a minute: a file that is no database, or is read-only."""
-    existed = database.exists()
-    connection = sqlite3.connect(database, timeout=_REACH_S)
-    try:
+    """Refuse at once what SQLAlchemy would try again for a minute: a file that is no database, or is read-only.
+
+    A new database gets a write-ahead log, which halves the time of a record (one fsync a commit instead of three) and
+    lets the UI read meanwhile; but not on network disks, where SQLite cannot keep one.
+    """
+    is_new = not database.exists()
+    with contextlib.closing(sqlite3.connect(database, timeout=_REACH_S)) as connection:
         connection.execute("PRAGMA schema_version").fetchone()
         if not os.access(database, os.W_OK):
             raise PermissionError(f"{database} is read-only")
-    finally:
-        connection.close()
-        if not existed and database.exists() and database.stat().st_size == 0:
-            database.unlink()
+        if is_new and _on_local_disk(database.parent):
+            connection.execute("PRAGMA journal_mode=WAL").fetchone()
+
+
+def settle(store: Store) -> None:
+    """Move what is still in the write-ahead log into the database, so that the one file holds everything."""
+    if store.database is not None:
+        with contextlib.closing(sqlite3.connect(store.database, timeout=_REACH_S)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+def _on_local_disk(folder: Path) -> bool:
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    around = [mount for mount in mounts if folder.resolve().is_relative_to(mount[1])]
+    return max(around, key=lambda mount: len(mount[1]), default=[""] * 3)[2] in _LOCAL_DISKS
 
 
 def _reach(uri: str) -> None:
