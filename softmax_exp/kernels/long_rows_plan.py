@@ -1,0 +1,103 @@
+"""The plan for rows of 32,769 columns and more: which design, how many columns a program. Pure: no torch, no GPU.
+
+In: the shape, element size, mode and alignment of a call, and the GPU's properties. Out: a `LongRowsPlan`, or None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from softmax_exp.kernels.plan import Gpu
+
+MIN_COLUMNS = 32769
+DESIGNS = ("shared", "held", "partial")
+# A row's; the hash by which waiting programs share the missing ones leaves 11 bits to a chunk's number.
+MAX_CHUNKS = 1024
+_KIB, _MIB = 2**10, 2**20
+_MOST_COLUMNS_A_PROGRAM = 32768
+H200 = Gpu()
+
+
+@dataclass(frozen=True)
+class LongRowsPlan:
+    """How long rows are computed.
+
+    design: `shared`: a program holds its chunk of a row in registers, and waits for the sums of the row's other
+    programs; `held`: the same, with half of the chunk in shared memory; `partial`: a kernel of sums, then one that
+    reads again. chunk: columns a program, of n_chunks a row. tile: columns that its threads hold side by side.
+    max_registers: a thread's, which sets how many programs run at once; None: the compiler's.
+    spins: polls of a missing sum before a program computes it itself. access: `aligned`, `shifted`, `scalar`.
+    """
+
+    design: str
+    chunk: int
+    tile: int
+    n_chunks: int
+    num_warps: int
+    max_registers: int | None
+    spins: int
+    access: str
+
+
+def choose(
+    n_rows: int, n_cols: int, itemsize: int, mode: str = "forward", access: str = "aligned", gpu: Gpu = H200
+) -> LongRowsPlan | None:
+    """The plan for n_rows rows of n_cols elements of `itemsize` bytes (2 or 4); None if there is none: rows too long.
+
+    mode: `forward` or `backward`. Numbers from sweeps on an H200: see docs/results.
+    """
+    row_bytes = n_cols * itemsize
+    if n_rows * row_bytes > 24 * _MIB:
+        for design, chunk, registers in _candidates(row_bytes, itemsize, mode, access, gpu):
+            plan = _planned(design, chunk, 4, registers, n_cols, itemsize, access)
+            if plan.n_chunks <= min(MAX_CHUNKS, 0.75 * resident_programs(plan, itemsize, gpu)):
+                return plan
+    # Few programs' worth of work, or rows longer than the chip holds: nothing is won by keeping chunks on chip.
+    chunk = max(2048, next_power_of_2(-(-n_cols // 512)))
+    if chunk > _MOST_COLUMNS_A_PROGRAM:
+        return None
+    return _planned("partial", chunk, max(4, chunk // 1024), None, n_cols, itemsize, access)
+
+
+def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu) -> list[tuple[str, int, int]]:
+    """(design, columns a program, registers a thread), the best first."""
+    if mode == "backward":
+        return [("shared", 24 * _KIB // itemsize, 128)]
+    # Without whole vectors the conversion of 16-bit elements needs more registers.
+    if access != "aligned":
+        return [("shared", 32 * _KIB // itemsize, 128), ("shared", 64 * _KIB // itemsize, 168)]
+    in_registers = [("shared", 32 * _KIB // itemsize, 96), ("shared", 64 * _KIB // itemsize, 168)]
+    if row_bytes < _MIB or gpu.capability[0] not in (9, 10):
+        return in_registers
+    if row_bytes < 3 * _MIB // 2:
+        return in_registers[::-1] if itemsize == 4 else in_registers
+    on_chip = [("held", 64 * _KIB // itemsize, 96), ("held", 128 * _KIB // itemsize, 168)]
+    return on_chip if row_bytes <= 12 * _MIB else on_chip[::-1]
+
+
+def resident_programs(plan: LongRowsPlan, itemsize: int, gpu: Gpu) -> int:
+    """How many programs of `plan` the GPU runs at once, by registers and (228 KiB of) shared memory."""
+    a_sm = gpu.registers_per_sm // (32 * plan.num_warps * (plan.max_registers or 128))
+    if plan.design == "held":
+        a_sm = min(a_sm, 228 * _KIB // (plan.chunk // 2 * itemsize + 2 * _KIB))
+    return gpu.n_sms * a_sm
+
+
+def _planned(
+    design: str, most: int, num_warps: int, registers: int | None, n_cols: int, itemsize: int, access: str
+) -> LongRowsPlan:
+    """The plan that gives programs of one row alike many columns, at most `most`."""
+    tile = 1024 if design == "held" else num_warps * 512 // itemsize
+    step = 2 * tile if design == "held" else tile
+    # A shifted row begins up to a vector, less one element, into its first chunk.
+    span = n_cols + (16 // itemsize - 1 if access == "shifted" else 0)
+    chunk = -(-span // -(-span // most) // step) * step
+    # About 0.7 us a poll: several times what the memory needs for a row, so that only programs that wait for one that
+    # is not running run out of it.
+    spins = 32 + n_cols * itemsize // 2**17
+    return LongRowsPlan(design, chunk, tile, -(-span // chunk), num_warps, registers, spins, access)
+
+
+def next_power_of_2(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << (n - 1).bit_length()

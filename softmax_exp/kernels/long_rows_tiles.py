@@ -1,0 +1,221 @@
+"""Device functions of the long-row kernels: pieces of a row, their sums, and the words by which programs exchange them.
+
+A row is cut into chunks, one a program; a chunk is held as tiles. A chunk's (maximum, sum) is one 64-bit word, written
+and read whole, so that no fence is needed; 0 means not written yet and no chunk has it (its sum is 0 only if its
+maximum is -inf). Forward and backward kernels build on this, in Triton and in Gluon.
+"""
+
+# pyright: reportGeneralTypeIssues=false
+# (Calls between Triton functions: pyright reads their bodies as Python and finds that they never return.)
+import triton
+import triton.language as tl
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+NEG_INF = tl.constexpr(float("-inf"))
+
+# Polls one word until it is not 0, at most $2 times more. In assembly: a loop in Triton would have a barrier each turn.
+POLL = tl.constexpr("""{
+.reg .pred p;
+.reg .u32 n;
+mov.u32 n, 0;
+again:
+ld.relaxed.gpu.global.b64 $0, [$1];
+setp.ne.b64 p, $0, 0;
+@p bra done;
+add.u32 n, n, 1;
+setp.le.u32 p, n, $2;
+@p bra again;
+done:
+}""")
+
+
+@triton.jit
+def row_span(x_ptr, row, stride, n_cols, VECTOR: tl.constexpr, ACCESS: tl.constexpr):
+    """Where a row lies: pointer to the 16-byte boundary at or before it, and the range of columns from there.
+
+    For `aligned` rows the boundary is the row's start; `scalar` rows are taken from their start, aligned or not.
+    """
+    start = x_ptr + row.to(tl.int64) * stride
+    if ACCESS == "scalar":
+        return start, 0, n_cols
+    if ACCESS == "aligned":
+        return tl.multiple_of(start, 16), 0, n_cols
+    lead = (start.to(tl.int64) % 16 // (16 // VECTOR)).to(tl.int32)
+    return tl.multiple_of(start - lead, 16), lead, lead + n_cols
+
+
+@triton.jit
+def load_tile(
+    p, first, low, high, fill, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr, EXACT: tl.constexpr
+):
+    """Columns first to first + TILE, `fill` outside low to high. EXACT: no tile of any row has such columns."""
+    i = tl.arange(0, TILE)
+    q = p + first
+    if EXACT:
+        v = tl.load(q + i)
+    # Written so that the compiler sees that whole vectors are in or out.
+    elif ACCESS == "aligned":
+        v = tl.load(q + i, mask=(first + i) // VECTOR * VECTOR < high, other=fill)
+    else:
+        # Only a tile that lies wholly in the row can be read in vectors.
+        if (first >= low) & (first + TILE <= high):
+            v = tl.load(q + i)
+        else:
+            v = tl.load(q + i, mask=(first + i >= low) & (first + i < high), other=fill)
+    return v
+
+
+@triton.jit
+def store_tile(
+    p, v, first, low, high, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr, EXACT: tl.constexpr
+):
+    """The counterpart of `load_tile`."""
+    i = tl.arange(0, TILE)
+    q = p + first
+    v = v.to(p.dtype.element_ty)
+    if EXACT:
+        tl.store(q + i, v)
+    elif ACCESS == "aligned":
+        tl.store(q + i, v, mask=(first + i) // VECTOR * VECTOR < high)
+    else:
+        if (first >= low) & (first + TILE <= high):
+            tl.store(q + i, v)
+        else:
+            tl.store(q + i, v, mask=(first + i >= low) & (first + i < high))
+
+
+@triton.jit
+def load_tiles(
+    p, first, low, high, fill, CHUNK: tl.constexpr, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
+    EXACT: tl.constexpr,
+):  # fmt: skip
+    """The chunk that begins at column `first`, as a tuple of tiles."""
+    tiles = ()
+    for t in tl.static_range(CHUNK // TILE):
+        tiles = tiles + (load_tile(p, first + t * TILE, low, high, fill, TILE, VECTOR, ACCESS, EXACT),)
+    return tiles
+
+
+@triton.jit
+def held(v):
+    """Returns v. The compiler must not see that, or it keeps float32 copies of 16-bit tiles, in twice the registers."""
+    if INTERPRETED or v.dtype.is_fp32():
+        return v
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [v], dtype=v.dtype, is_pure=False, pack=2)
+
+
+@triton.jit
+def reference_of(largest):
+    """What to subtract before exp: the maximum, or 0 where there is nothing but -inf (and -inf - -inf would be NaN)."""
+    return tl.where(largest == NEG_INF, 0.0, largest)
+
+
+@triton.jit
+def powers_of(v, reference, exponent_scale):
+    """exp((x - reference) * scale) in float32. The difference comes first: x * log2(e) could overflow."""
+    return tl.exp2((v.to(tl.float32) - reference) * exponent_scale)
+
+
+@triton.jit
+def tiles_sums(tiles, exponent_scale, N: tl.constexpr):
+    """Maximum of a chunk, and sum of exp((x - maximum) * scale)."""
+    largest = tiles[0]
+    for t in tl.static_range(1, N):
+        largest = tl.maximum(largest, tiles[t])
+    largest = tl.max(largest, axis=0).to(tl.float32)
+    reference = reference_of(largest)
+    total = powers_of(held(tiles[0]), reference, exponent_scale)
+    for t in tl.static_range(1, N):
+        total += powers_of(held(tiles[t]), reference, exponent_scale)
+    return largest, tl.sum(total, axis=0)
+
+
+@triton.jit
+def pack(largest, total):
+    """(maximum, sum), float32 each, as one int64."""
+    high = largest.to(tl.int32, bitcast=True).to(tl.int64) << 32
+    return high | (total.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
+
+
+@triton.jit
+def unpack(word):
+    """The inverse of `pack`."""
+    return (word >> 32).to(tl.int32).to(tl.float32, bitcast=True), word.to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def publish(words, k, word):
+    """Write the word of chunk k for the row's other programs."""
+    tl.atomic_xchg(words + k, word, sem="relaxed")
+
+
+@triton.jit
+def poll(words, j, n_chunks, spins):
+    """Words j of a row, waiting for the missing ones, but not for ever: 0 where `spins` further polls were in vain."""
+    p = words + tl.minimum(j, n_chunks - 1)
+    if INTERPRETED:
+        return tl.load(p)
+    return tl.inline_asm_elementwise(
+        POLL, "=&l,l,r", [p.to(tl.int64), j * 0 + spins], dtype=tl.int64, is_pure=False, pack=1
+    )
+
+
+@triton.jit
+def poll_again(words, word, j, n_chunks):
+    """`word`, and where it is missing what stands in memory now."""
+    return tl.where(word == 0, tl.load(words + tl.minimum(j, n_chunks - 1), volatile=True), word)
+
+
+@triton.jit
+def count_missing(word, j, n_chunks):
+    """How many of the row's words are not there."""
+    return tl.sum(((word == 0) & (j < n_chunks)).to(tl.int32), axis=0)
+
+
+@triton.jit
+def pick_missing(word, j, k, n_chunks):
+    """A missing chunk; programs (k) that help the same row begin with different ones, by a hash."""
+    order = ((j + k * 40503) * 2654435) & 0x7FFFF
+    return tl.min(tl.where((word == 0) & (j < n_chunks), (order << 11) | j, 0x7FFFFFFF), axis=0) & 0x7FF
+
+
+@triton.jit
+def combine(word, j, n_chunks, exponent_scale, SAFE: tl.constexpr):
+    """From all words of a row: what to subtract before exp, and what to multiply by after it."""
+    largest, total = unpack(word)
+    largest = tl.where(j < n_chunks, largest, NEG_INF)
+    total = tl.where(j < n_chunks, total, 0.0)
+    reference = reference_of(tl.max(largest, axis=0))
+    total = tl.sum(total * tl.exp2((largest - reference) * exponent_scale), axis=0)
+    if SAFE:
+        total = tl.where(total == 0.0, 1.0, total)
+    return reference, 1.0 / total
+
+
+@triton.jit
+def help_row(word, words, j, k, n_chunks, p, low, high, exponent_scale, lane, CHUNK: tl.constexpr,
+             LANES: tl.constexpr):  # fmt: skip
+    """Fill in missing words by reading those chunks: progress never hangs on a program that may not be running.
+
+    lane: 0 to LANES - 1. Who owns the chunk may write its word later: the same up to rounding.
+    """
+    missing = count_missing(word, j, n_chunks)
+    while missing > 0:
+        chunk = pick_missing(word, j, k, n_chunks)
+        column = tl.maximum(chunk * CHUNK, low)
+        end = tl.minimum((chunk + 1) * CHUNK, high)
+        largest = float("-inf")
+        total = 0.0
+        while column < end:
+            x = tl.load(p + column + lane, mask=column + lane < end, other=NEG_INF)
+            new_largest = tl.maximum(largest, tl.max(x, axis=0).to(tl.float32))
+            reference = reference_of(new_largest)
+            total = total * tl.exp2((largest - reference) * exponent_scale)
+            total += tl.sum(powers_of(x, reference, exponent_scale), axis=0)
+            largest = new_largest
+            column += LANES
+        helped = pack(largest, total)
+        publish(words, chunk, helped)
+        word = poll_again(words, tl.where(j == chunk, helped, word), j, n_chunks)
+        missing = count_missing(word, j, n_chunks)
+    return word
