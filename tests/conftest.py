@@ -1,0 +1,17 @@
+"""Where tests run: those marked gpu only with CUDA; without it, kernels on the CPU under Triton's interpreter."""
+
+import os
+
+import pytest
+import torch
+
+HAS_CUDA = torch.cuda.is_available()
+if not HAS_CUDA:
+    # Triton reads this when a kernel is decorated, so it must be set before any test imports the kernels.
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("gpu") and not HAS_CUDA:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
