@@ -71,21 +71,21 @@ def by_case(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
 def ranking_in_words(cells: list[Record]) -> str:
     """What each clock ranks first in one case; empty where fewer than two variants passed."""
     passed = [record for record in cells if record.status is Status.PASSED]
-    on_device = sorted((r for r in passed if r.device_ms is not None), key=lambda r: r.device_ms or 0.0)
+    timed = sorted((r for r in passed if r.device_ms is not None), key=lambda r: r.device_ms or 0.0)
     on_host = sorted((r for r in passed if host_ms(r) is not None), key=lambda r: host_ms(r) or 0.0)
-    if len(passed) < 2 or not (on_device or on_host):
+    if len(passed) < 2 or not (timed or on_host):
         return ""
     by_host = on_host[0].variant if on_host else ""
-    if not on_device:
+    if not timed:
         return f"fastest by the host clock: {by_host}"
-    first = on_device[0]
-    level = [r.variant for r in on_device[1:] if _overlap(first, r)]
-    by_device = first.variant + (f" (level within the intervals: {', '.join(level)})" if level else "")
-    if first.clock == "host":  # on a CPU there is no other
-        return f"fastest by the host clock: {by_device}"
+    first = timed[0]
+    level = [r.variant for r in timed[1:] if _overlap(first, r)]
+    winner = first.variant + (f" (level within the intervals: {', '.join(level)})" if level else "")
+    if not on_device_clock(first):
+        return f"fastest by the host clock: {winner}"
     if not by_host or by_host == first.variant:
-        return f"fastest by {'both clocks' if by_host else 'the device clock'}: {by_device}"
-    return f"the clocks disagree: fastest by the device clock {by_device}, by the host clock {by_host}"
+        return f"fastest by {'both clocks' if by_host else 'the device clock'}: {winner}"
+    return f"the clocks disagree: fastest by the device clock {winner}, by the host clock {by_host}"
 
 
 def flags_in_words(cells: list[Record]) -> str:
@@ -115,6 +115,11 @@ def limit_in_words(cells: list[Record]) -> str:
         return ""
     rate = f" ({known.limit_gbps:.0f} GB/s)" if known.limit_gbps is not None else ""
     return f", limit {_figure(known.limit_ms)} ms{rate}"
+
+
+def on_device_clock(record: Record) -> bool:
+    """Whether `device_ms` is the device's own time; on a CPU it is the host clock's, of interleaved calls."""
+    return record.device_ms is not None and record.clock != "host"
 
 
 def host_ms(record: Record) -> float | None:

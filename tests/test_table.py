@@ -85,6 +85,11 @@ def test_without_a_device_clock_the_host_clock_ranks_alone():
     assert ranking_in_words(cells) == "fastest by the host clock: eager"
 
 
+def test_on_a_cpu_one_clock_is_not_called_two():
+    cells = [passed(0, variant, 128, clock="host") for variant in ("eager", "triton")]
+    assert ranking_in_words(cells) == "fastest by the host clock: triton"
+
+
 def test_failures_are_told_once_with_their_reason():
     cells = [failed(job, "triton", 128, Status.SKIPPED, "requires a CUDA GPU") for job in range(3)]
     cells += [failed(3, "eager", 64, Status.CRASHED, "")]

@@ -111,6 +111,14 @@ def test_an_error_that_is_no_number_is_a_finite_flag(outputs, store):
     assert metrics["error_is_finite"] == 0 and metrics["nonfinite_mismatch"] == 4 and "max_abs_error" not in metrics
 
 
+def test_flags_are_metrics_of_0_and_1(outputs, store):
+    cells = [made_up.passed(0, "eager", 128, flags=["throttled", "not_graphable"]), made_up.passed(0, "triton", 128)]
+    sync(made_up.sweep(outputs, cells), store)
+    eager, triton = (by_name(store)[f"{v} 8x12x128x128 float16 forward"].data.metrics for v in ("eager", "triton"))
+    assert (eager["flag.throttled"], eager["flag.noisy"], eager["flag.not_graphable"]) == (1, 0, 1)
+    assert (triton["flag.throttled"], triton["flag.noisy"]) == (0, 0)
+
+
 def test_only_finite_numbers_become_metrics():
     values = {
         "nan": float("nan"),

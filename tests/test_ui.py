@@ -140,6 +140,19 @@ def test_the_summary_shows_its_table_and_plot(browser, served, tmp_path):
     browser.save_screenshot(str(tmp_path / "plot.png"))
 
 
+def test_a_sweep_can_be_sent_to_a_server(served, tmp_path):
+    address = served["MLflow UI"].split()[0]
+    store = tracking.open_store(TrackingSettings(kind="server", uri=address, experiment="over http"), tmp_path)
+    assert store is not None and store.database is None
+    sweep = made_up.sweep(tmp_path, made_up.records("sent"))
+    assert tracking.finish(sweep, store) == 12 + 4 + 1
+    assert tracking.finish(sweep, store) == 0
+    found = dict(tracking.links(store, sweep))
+    assert list(found) == ["table", "chart", "summary"] and all(link.startswith(address) for link in found.values())
+    run_id = found["summary"].split("/runs/")[1].split("?")[0]
+    assert {file.path for file in store.client.list_artifacts(run_id)} > {"records.jsonl", "latency.svg"}
+
+
 def test_no_store_is_told_politely(tmp_path, capsys):
     assert ui.main([str(tmp_path)]) == 1
     assert f"no MLflow store is at {tmp_path / 'mlflow.db'}; run a sweep first" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from typing import Any
 from softmax_exp.cases import stable_hash
 from softmax_exp.records import Record, Status, Sweep
 from softmax_exp.redaction import redact
-from softmax_exp.table import host_ms, markdown
+from softmax_exp.table import host_ms, markdown, on_device_clock
 from softmax_exp.tracking.runs import LAYOUT, Run, environment_params, milliseconds, numbers, read_environment, texts
 
 CURVE_METRICS = ("device_ms", "host_ms", "pct_of_limit", "speedup", "gbps")
@@ -107,7 +107,7 @@ def latency_svg(records: list[Record]) -> str:
     """A plot of ms against n_cols, both logarithmic, of every curve; by the device clock, else the host clock."""
     lines = {name: [(r.n_cols, ms) for r in cells if (ms := _plotted(r))] for name, cells in curves(records).items()}
     points = [point for line in lines.values() for point in line]
-    clocks = {"device" if record.device_ms is not None else "host" for record in records if _plotted(record)}
+    clocks = {"device" if on_device_clock(record) else "host" for record in records if _plotted(record)}
     left, top, width, height = 70, 30, 480, 320
     x_at = _log_scale([x for x, _ in points], left, left + width)
     y_at = _log_scale([y for _, y in points], top + height, top)

@@ -21,6 +21,7 @@ from softmax_exp.records import Record, Status
 from softmax_exp.redaction import redact
 
 LAYOUT = 1  # raised when runs of an earlier version should be written anew by the next sync
+# Written as 0 too, so that one can filter by their absence; any other flag is written where it was raised.
 FLAGS = ("noisy", "throttled", "host_bound", "faster_than_limit", "recompiled_or_fell_back", "gpu_shared")
 SIZES = ("n_rows", "n_cols", "batch", "heads", "seq_q", "seq")
 CASE = (*SIZES, "dtype", "mode", "mask", "scale", "distribution", "layout", "seed", "device", "workload")
@@ -98,7 +99,7 @@ def _cell_metrics(record: Record) -> dict[str, float]:
     metrics = {name: getattr(record, name) for name in _METRICS}
     metrics |= {f"plan.{key}": value for key, value in flat(record.plan)}
     metrics |= {f"machine.{key}": value for key, value in flat(record.machine)}
-    metrics |= {f"flag.{flag}": int(flag in record.flags) for flag in FLAGS}
+    metrics |= {f"flag.{flag}": int(flag in record.flags) for flag in (*FLAGS, *record.flags)}
     metrics["passed"] = int(record.status is Status.PASSED)
     if record.status in (Status.PASSED, Status.INCORRECT):
         # An error that is NaN or infinite is None in a record; without this flag its absence would look harmless.
