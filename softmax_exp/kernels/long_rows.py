@@ -79,7 +79,7 @@ class LongRowsLaunch:
         self._second(*tensors, words)
 
     def describe(self) -> dict[str, Any]:
-        """The second kernel's registers and spills a thread (32-bit words), shared bytes a program; None if not compiled."""
+        """Of the second kernel: registers and spills a thread (32-bit words), shared bytes a program; else None."""
         if INTERPRETED:
             return {"n_regs": None, "n_spills": None, "shared_bytes": None, "launcher": "interpreter"}
         compiled = self._second.compiled

@@ -50,7 +50,8 @@ def choose(
     if n_rows * row_bytes > 24 * _MIB:
         for design, chunk, registers in _candidates(row_bytes, itemsize, mode, access, gpu):
             plan = _planned(design, chunk, 4, registers, n_cols, itemsize, access)
-            if plan.n_chunks <= min(MAX_CHUNKS, 0.75 * resident_programs(plan, itemsize, gpu)):
+            # With less than two rows at once the memory idles while programs wait: `partial` is faster then.
+            if plan.n_chunks <= min(MAX_CHUNKS, 0.5 * resident_programs(plan, itemsize, gpu)):
                 return plan
     # Few programs' worth of work, or rows longer than the chip holds: nothing is won by keeping chunks on chip.
     chunk = max(2048, next_power_of_2(-(-n_cols // 512)))

@@ -1,4 +1,4 @@
-"""Rows shared by many programs: right in every design, with the neighbours' help and without, and planned for all shapes."""
+"""Rows shared by many programs: right in every design, with neighbours' help and without, planned for all shapes."""
 
 import dataclasses
 import math
@@ -11,6 +11,12 @@ from softmax_exp.kernels.long_rows_plan import DESIGNS, MAX_CHUNKS, LongRowsPlan
 from softmax_exp.kernels.plan import Gpu
 
 from .oracle import assert_close, oracle
+
+
+def on_the_gpu(test):
+    """Mark a test that needs a GPU."""
+    return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")(test))
+
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 # Under the interpreter programs run one after another: all but a row's last find words missing, and help.
@@ -129,7 +135,7 @@ def test_a_plan_covers_its_row_and_fits_on_the_gpu(mode, itemsize, access):
             assert (plan.n_chunks - 1) * plan.chunk < n_cols <= plan.n_chunks * plan.chunk
             assert plan.chunk % plan.tile == 0 and plan.n_chunks <= MAX_CHUNKS
             if plan.design != "partial":
-                assert plan.n_chunks <= 0.75 * resident_programs(plan, itemsize, Gpu())
+                assert plan.n_chunks <= 0.5 * resident_programs(plan, itemsize, Gpu())
 
 
 def test_the_plan_uses_every_design():
@@ -166,7 +172,7 @@ def planned(x, y, mode="forward"):
     return choose(*x.shape, x.element_size(), mode, "aligned" if whole else "shifted" if alike else "scalar")
 
 
-@pytest.mark.gpu
+@on_the_gpu
 @pytest.mark.parametrize(("n_cols", "n_rows", "dtype", "lead"), PLANNED)
 def test_planned_forward_and_backward_on_the_gpu(n_cols, n_rows, dtype, lead):
     x = torch.randn(lead + n_rows * n_cols, device="cuda").to(dtype)[lead:].view(n_rows, n_cols)
@@ -185,7 +191,7 @@ def test_planned_forward_and_backward_on_the_gpu(n_cols, n_rows, dtype, lead):
         assert ((dx[row].double() - expected).abs() <= expected.abs() * eps + slack).all()
 
 
-@pytest.mark.gpu
+@on_the_gpu
 @pytest.mark.parametrize("spins", [0, 200])
 @pytest.mark.parametrize("n_cols", [131072, 1 << 20])
 def test_helping_gives_the_same_result(n_cols, spins):
@@ -203,7 +209,7 @@ def test_helping_gives_the_same_result(n_cols, spins):
     assert (dx[5].double() - expected).abs().max() < 2**-12 * expected.abs().max()
 
 
-@pytest.mark.gpu
+@on_the_gpu
 def test_calls_can_be_captured_and_replayed_with_new_input():
     x = torch.randn(16, 1 << 20, device="cuda").half()
     y = poisoned(x)
@@ -224,7 +230,7 @@ def test_calls_can_be_captured_and_replayed_with_new_input():
         assert_close(x[3], oracle(y[3]), x.dtype)
 
 
-@pytest.mark.gpu
+@on_the_gpu
 def test_a_finished_call_leaves_no_memory_behind():
     x = torch.randn(16, 1 << 20, device="cuda").half()
     y = poisoned(x)
