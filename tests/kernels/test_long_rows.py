@@ -132,7 +132,8 @@ def test_a_plan_covers_its_row_and_fits_on_the_gpu(mode, itemsize, access):
         for n_cols in (32769, 50257, 65536, 128256, 131072, 262152, 1 << 20, 1 << 22, 5_000_000, 1 << 24):
             plan = choose(n_rows, n_cols, itemsize, mode, access)
             assert plan is not None and plan.design in DESIGNS
-            assert (plan.n_chunks - 1) * plan.chunk < n_cols <= plan.n_chunks * plan.chunk
+            span = n_cols + (16 // itemsize - 1) * (access == "shifted")
+            assert (plan.n_chunks - 1) * plan.chunk < span <= plan.n_chunks * plan.chunk
             assert plan.chunk % plan.tile == 0 and plan.n_chunks <= MAX_CHUNKS
             if plan.design != "partial":
                 assert plan.n_chunks <= 0.5 * resident_programs(plan, itemsize, Gpu())
