@@ -184,7 +184,7 @@ def _check_rows(
             bound = bound + abs(scale) * smallest
         have = _take(results["dx"], case, rows)
         if case.mask in ("causal", "boolean"):
-            # What is masked off in a NaN row: eager's gradient is 0 there, a fused kernel's NaN. Neither means anything.
+            # What is masked off in a NaN row: eager's gradient is 0 there, a fused kernel's NaN; neither means a thing.
             blind = (z == float("-inf")) & y.isnan()
             have, dx = have.masked_fill(blind & ((have == 0) | have.isnan()), 0.0), dx.masked_fill(blind, 0.0)
             bound = bound.masked_fill(blind, smallest)

@@ -130,7 +130,7 @@ class Case:
 
     @property
     def named_sizes(self) -> dict[str, int]:
-        """The sizes under the names that people sort by: n_rows, n_cols and, for attention, batch, heads, seq_q, seq."""
+        """The sizes that people sort by: n_rows, n_cols and, for attention, batch, heads, seq_q, seq."""
         sizes = {"n_rows": self.n_rows, "n_cols": self.n_cols}
         if self.workload == "attention" and len(self.shape) == 4:
             sizes |= dict(zip(("batch", "heads", "seq_q", "seq"), self.shape, strict=True))

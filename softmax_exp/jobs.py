@@ -132,14 +132,14 @@ def finish(sweep: Sweep) -> None:
 def _record(experiment: Experiment, job: int, result: dict[str, Any]) -> Record:
     case = experiment.case
     variant = result["variant"]
-    fields = case.to_dict() | case.named_sizes | result
+    fields: dict[str, Any] = {**case.to_dict(), **case.named_sizes, **result}
     fields["message"] = redact(fields.get("message") or "")
     fields["traceback"] = redact(fields.get("traceback") or "")
     fields["status"] = Status(fields["status"])
     return Record(
         sweep_id=experiment.sweep_id,
         job=job,
-        variant_args=experiment.variant_args.get(variant, {}),
+        variant_args=experiment.config["variant_args"].get(variant, {}),  # as written: a value may be a secret
         config_hash=experiment.config_hash,
         **fields,
     )

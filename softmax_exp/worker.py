@@ -66,9 +66,10 @@ class Worker:
         os.ftruncate(shared, NAME_BYTES)
         requests_out, self._requests = os.pipe()
         self._messages, messages_in = os.pipe()
+        arguments = map(str, (requests_out, messages_in, shared, os.getpid()))
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "softmax_exp.worker", *map(str, (requests_out, messages_in, shared, os.getpid()))],
+                [sys.executable, "-m", "softmax_exp.worker", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

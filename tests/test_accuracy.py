@@ -108,7 +108,9 @@ def test_eager_is_right_on_every_distribution_and_awkward_shape(dtype, mode):
             assert not found.reason, f"{case.title}: {found.reason}"
 
 
-@pytest.mark.parametrize(("mask", "scale"), [("causal", None), ("additive", None), ("boolean", 0.125), ("additive", 0.3)])
+@pytest.mark.parametrize(
+    ("mask", "scale"), [("causal", None), ("additive", None), ("boolean", 0.125), ("additive", 0.3)]
+)
 @pytest.mark.parametrize("mode", ["forward", "full"])
 def test_eager_is_right_with_masks_and_scale(mask, scale, mode):
     for dtype in ("float16", "float32"):

@@ -44,7 +44,12 @@ def test_damaged_and_unfinished_lines_are_left_out_and_the_next_line_is_whole(tm
 def test_the_last_record_of_a_cell_counts_and_the_order_is_the_manifests(tmp_path):
     jobs = [{"job": 0, "variants": ["triton", "eager"]}, {"job": 1, "variants": ["eager"]}]
     sweep = Sweep.create(tmp_path / "sweep", jobs, {})
-    for each in (record(1), record(0, "eager"), record(0, "triton", message="first"), record(0, "triton", message="2nd")):
+    for each in (
+        record(1),
+        record(0, "eager"),
+        record(0, "triton", message="first"),
+        record(0, "triton", message="2nd"),
+    ):
         sweep.append(each)
     assert [(r.job, r.variant, r.message) for r in sweep.records()] == [
         (0, "triton", "2nd"),

@@ -58,7 +58,9 @@ def test_a_function_of_ones_own(tmp_path):
 
 
 def test_a_factory_of_ones_own_gets_the_case_and_arguments(tmp_path):
-    name = write(tmp_path, "def softmax(case, power=1):\n    return lambda x: torch.softmax(x * power, -1) * case.n_cols")
+    name = write(
+        tmp_path, "def softmax(case, power=1):\n    return lambda x: torch.softmax(x * power, -1) * case.n_cols"
+    )
     x = torch.randn(2, 3)
     built = variants.load(name).build(Case(shape=(2, 3)), power=2)
     assert torch.equal(built(x), torch.softmax(x * 2, -1) * 3)

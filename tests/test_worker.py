@@ -66,7 +66,9 @@ def test_an_endless_loop_is_a_timeout_of_that_variant_alone(worker, tmp_path):
 
 def test_what_a_variant_prints_is_in_its_jobs_log(worker, tmp_path):
     noisy = tmp_path / "noisy.py"
-    noisy.write_text("import torch\ndef softmax(x):\n    print('hello from the kernel')\n    return torch.softmax(x, -1)\n")
+    noisy.write_text(
+        "import torch\ndef softmax(x):\n    print('hello from the kernel')\n    return torch.softmax(x, -1)\n"
+    )
     for job in ("first", "second"):
         run(worker, tmp_path / job, f"{noisy}:softmax")
     assert all("hello from the kernel" in (tmp_path / job).read_text() for job in ("first", "second"))
@@ -95,7 +97,10 @@ time.sleep(60)
 @pytest.mark.parametrize("deadly", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_worker_outlives_its_owner(tmp_path, deadly):
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path / "log")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", OWNER, str(tmp_path / "log")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert owner.stdout is not None
     worker = psutil.Process(int(owner.stdout.readline()))

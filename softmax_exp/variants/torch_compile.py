@@ -13,6 +13,6 @@ NAME = "torch.compile"
 SOURCES = ("variants/eager.py",)
 
 
-def build(case: Case, **options: object) -> Callable[..., torch.Tensor]:
+def build(case: Case, **options: str | int | bool) -> Callable[..., torch.Tensor]:
     """The compiled softmax; `options` are Inductor's. The measuring process has reset Dynamo before the case."""
-    return torch.compile(eager.build(case), fullgraph=True, dynamic=False, options=dict(options) or None)
+    return torch.compile(eager.build(case), fullgraph=True, dynamic=False, options={**options} or None)

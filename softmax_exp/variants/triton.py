@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,11 +15,14 @@ NEEDS_CUDA = True
 SOURCES = ("kernels",)
 
 
-class build:  # noqa: N801 (the variants' contract names it)
+def build(case: Case, **plan: int | str) -> Callable[..., torch.Tensor]:
     """Our softmax for a case. ValueError for a plan that cannot be."""
+    return _Softmax(case, plan)
 
-    def __init__(self, case: Case, **plan: int | str) -> None:
-        self._case, self._plan = case, plan
+
+class _Softmax:
+    def __init__(self, case: Case, plan: dict[str, Any]) -> None:
+        self._mode, self._plan = case.mode, plan
         self._softmax = kernels.with_plan(**plan) if plan else kernels.softmax
         self._options: dict[str, Any] = {"causal": True} if case.mask == "causal" else {}
         if case.scale is not None:
@@ -31,4 +35,4 @@ class build:  # noqa: N801 (the variants' contract names it)
 
     def describe(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> dict[str, Any]:
         """The plan that ran for x, with registers, spills and shared memory."""
-        return kernels.describe(x, mask=mask, mode=self._case.mode, **self._options, **self._plan)
+        return kernels.describe(x, mask=mask, mode=self._mode, **self._options, **self._plan)
