@@ -152,7 +152,8 @@ class Case:
     @staticmethod
     def from_dict(fields: dict[str, Any]) -> Case:
         """The case that `to_dict` described."""
-        return Case(**(fields | {"shape": tuple(fields["shape"])}))
+        values: dict[str, Any] = {**fields, "shape": tuple(fields["shape"])}
+        return Case(**values)
 
 
 def stable_hash(value: Any) -> str:

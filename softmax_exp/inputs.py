@@ -71,7 +71,7 @@ def _storage(case: Case, device: torch.device) -> torch.Tensor:
         return torch.empty(1, *shape[1:], dtype=dtype, device=device).expand(shape)
     if layout == "offset":
         return torch.empty(case.numel + 1, dtype=dtype, device=device)[1:].view(shape)
-    if layout == "padded":
+    if layout == "padded" and shape:
         return torch.empty(*shape[:-1], shape[-1] + 8, dtype=dtype, device=device)[..., : shape[-1]]
     return torch.empty(shape, dtype=dtype, device=device)
 
