@@ -36,6 +36,8 @@ def sync(sweep: Sweep, store: Store | None, records: Iterable[Record] | None = N
     if store is None:
         return 0
     records = sweep.records() if records is None else list(records)
+    if not records:
+        return 0
     jobs = {job["job"]: job for job in sweep.manifest()["jobs"]}
     environments = {r.environment_hash: read_environment(sweep.folder, r.environment_hash) for r in records}
     runs = [cell_run(r, jobs.get(r.job, {}), environments[r.environment_hash]) for r in records]
