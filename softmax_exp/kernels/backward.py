@@ -1,7 +1,7 @@
-"""Backward kernels: dx = scale * y * (dy - sum(dy * y)) over rows, computed in float32.
+"""Backward kernel: dx = scale * y * (dy - sum(dy * y)) over rows, computed in float32.
 
 In: y as the forward wrote it (rows one after the other), dy of any row strides. Out: dx, laid out as y.
-`tile_backward` holds its rows on chip (two reads, one write); `two_pass_backward` reads a row of any length twice.
+A program holds its rows on chip: two reads and one write of each element.
 Source: the softmax Jacobian, diag(y) - y y^T. Only y is needed, whatever the mask: masked elements have y = 0.
 """
 
@@ -10,7 +10,16 @@ Source: the softmax Jacobian, diag(y) - y y^T. Only y is needed, whatever the ma
 import triton
 import triton.language as tl
 
-from softmax_exp.kernels.tile import end_columns, lane_sum, locate_rows, row_bounds, row_sum, store_ends, tile_columns
+from softmax_exp.kernels.tile import (
+    end_columns,
+    keep_packed,
+    lane_sum,
+    locate_rows,
+    row_bounds,
+    row_sum,
+    store_ends,
+    tile_columns,
+)
 
 RUNTIME = [
     "dy_ptr",
@@ -26,26 +35,27 @@ RUNTIME = [
 
 
 @triton.jit
-def load_pair(
-    y_ptr, dy_ptr, y_base, dy_base, column, wanted, shift, keep_to, EXACT: tl.constexpr, PARTIAL: tl.constexpr
-):
-    """Columns of y and dy in float32; 0 where `wanted` is false and, if PARTIAL, outside the kept columns."""
+def load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, EXACT: tl.constexpr):
+    """Columns of y and dy in their own dtype; 0 where `wanted` (whole vectors) is false."""
     if EXACT:
-        y, dy = tl.load(y_ptr + y_base + column), tl.load(dy_ptr + dy_base + column)
-    else:
-        y = tl.load(y_ptr + y_base + column, mask=wanted, other=0.0)
-        dy = tl.load(dy_ptr + dy_base + column, mask=wanted, other=0.0)
-    y, dy = y.to(tl.float32), dy.to(tl.float32)
+        return tl.load(y_ptr + y_base + column), tl.load(dy_ptr + dy_base + column)
+    y = tl.load(y_ptr + y_base + column, mask=wanted, other=0.0)
+    return y, tl.load(dy_ptr + dy_base + column, mask=wanted, other=0.0)
+
+
+@triton.jit
+def product_of(y, dy, column, shift, keep_to, PARTIAL: tl.constexpr):
+    """The product y * dy in float32; 0 outside the kept columns if PARTIAL."""
+    product = y.to(tl.float32) * dy.to(tl.float32)
     if PARTIAL:
-        in_row = (column >= shift) & (column < keep_to)
-        y, dy = tl.where(in_row, y, 0.0), tl.where(in_row, dy, 0.0)
-    return y, dy
+        product = tl.where((column >= shift) & (column < keep_to), product, 0.0)
+    return product
 
 
 @triton.jit
 def gradient(y, dy, product, scale, column, keep_to, CAUSAL: tl.constexpr):
     """Columns of dx; 0 where a causal mask hides them, even in rows of NaN."""
-    dx = y * (dy - product) * scale
+    dx = y.to(tl.float32) * (dy.to(tl.float32) - product) * scale
     if CAUSAL:
         dx = tl.where(column < keep_to, dx, 0.0)
     return dx
@@ -72,13 +82,15 @@ def tile_backward(
     VECTOR: tl.constexpr,
     ACCESS: tl.constexpr,
     EXACT: tl.constexpr,
+    PACKED: tl.constexpr,
+    WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):
     """One program: ROWS rows of dx, each held whole in COLS (and REST) columns and its two ends."""
     dy_ptr = tl.multiple_of(dy_ptr - dy_lead, 16) if ACCESS != "scalar" else dy_ptr - dy_lead
     row, row_ok, query, dy_offset, _ = locate_rows(
-        n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, SPLIT, False
+        n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, WIDE, SPLIT, False
     )
     dy_base, shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
     y_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
@@ -86,22 +98,24 @@ def tile_backward(
     READ_ALL: tl.constexpr = EXACT and not CAUSAL
     column = tile_columns(COLS, LANES)
     wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-    y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, shift, keep_to, READ_ALL, CAUSAL)
-    product = lane_sum(y * dy)
+    y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READ_ALL)
+    product = lane_sum(product_of(y, dy, column, shift, keep_to, CAUSAL))
     if REST > 0:
         rest_column = COLS + tile_columns(REST, LANES)
         rest_wanted = row_ok & (rest_column // VECTOR * VECTOR < read_to)
-        rest_y, rest_dy = load_pair(
-            y_ptr, dy_ptr, y_base, dy_base, rest_column, rest_wanted, shift, keep_to, False, CAUSAL
-        )
-        product += lane_sum(rest_y * rest_dy)
+        rest_y, rest_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, rest_column, rest_wanted, False)
+        product += lane_sum(product_of(rest_y, rest_dy, rest_column, shift, keep_to, CAUSAL))
     product = row_sum(product)
     if ACCESS == "shifted":
         end_first, end_column = end_columns(n_whole, VECTOR)
         end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
-        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, shift, keep_to, False, True)
-        product += row_sum(end_y * end_dy)
+        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, False)
+        product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, True))
 
+    if PACKED:
+        y, dy = keep_packed(y), keep_packed(dy)
+        if REST > 0:
+            rest_y, rest_dy = keep_packed(rest_y), keep_packed(rest_dy)
     dx = gradient(y, dy, product, scale, column, keep_to, CAUSAL).to(dx_ptr.dtype.element_ty)
     if EXACT:
         tl.store(dx_ptr + y_base + column, dx)
@@ -111,67 +125,6 @@ def tile_backward(
         rest_dx = gradient(rest_y, rest_dy, product, scale, rest_column, keep_to, CAUSAL).to(dx_ptr.dtype.element_ty)
         inside = row_ok & (rest_column // VECTOR * VECTOR < n_whole)
         tl.store(dx_ptr + y_base + rest_column, rest_dx, mask=inside)
-    if ACCESS == "shifted":
-        end_dx = gradient(end_y, end_dy, product, scale, end_column, keep_to, CAUSAL)
-        store_ends(dx_ptr, y_base, end_column, end_dx, row_ok, shift, n_cols)
-
-
-@triton.jit(do_not_specialize=RUNTIME)
-def two_pass_backward(
-    dy_ptr,
-    dx_ptr,
-    y_ptr,
-    n_rows,
-    n_cols,
-    n_heads,
-    n_queries,
-    dy_lead,
-    dy_stride_b,
-    dy_stride_h,
-    dy_stride_q,
-    scale,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-    REST: tl.constexpr,
-    LANES: tl.constexpr,
-    VECTOR: tl.constexpr,
-    ACCESS: tl.constexpr,
-    EXACT: tl.constexpr,
-    SPLIT: tl.constexpr,
-    CAUSAL: tl.constexpr,
-):
-    """One program: one row of any length, COLS at a time: its product with dy, then dx."""
-    dy_ptr = tl.multiple_of(dy_ptr - dy_lead, 16) if ACCESS != "scalar" else dy_ptr - dy_lead
-    row, row_ok, query, dy_offset, _ = locate_rows(
-        n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, SPLIT, False
-    )
-    dy_base, shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
-    y_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
-    read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
-    READ_ALL: tl.constexpr = EXACT and not CAUSAL
-    tile = tile_columns(COLS, LANES)
-    products = tl.zeros([1, 1, COLS], tl.float32)
-    for first in range(0, n_cols, COLS):
-        column = tile + first
-        wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-        y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, shift, keep_to, READ_ALL, CAUSAL)
-        products += y * dy
-    product = row_sum(products)
-    if ACCESS == "shifted":
-        end_first, end_column = end_columns(n_whole, VECTOR)
-        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
-        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, shift, keep_to, False, True)
-        product += row_sum(end_y * end_dy)
-
-    for first in range(0, n_cols, COLS):
-        column = tile + first
-        wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-        y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, shift, keep_to, READ_ALL, CAUSAL)
-        dx = gradient(y, dy, product, scale, column, keep_to, CAUSAL).to(dx_ptr.dtype.element_ty)
-        if EXACT:
-            tl.store(dx_ptr + y_base + column, dx)
-        else:
-            tl.store(dx_ptr + y_base + column, dx, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
     if ACCESS == "shifted":
         end_dx = gradient(end_y, end_dy, product, scale, end_column, keep_to, CAUSAL)
         store_ends(dx_ptr, y_base, end_column, end_dx, row_ok, shift, n_cols)

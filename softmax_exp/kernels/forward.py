@@ -1,7 +1,7 @@
-"""Forward kernels: y = softmax(x * scale + mask) over rows, computed in float32.
+"""Forward kernel: y = softmax(x * scale + mask) over rows, computed in float32.
 
 In: pointers, sizes and strides in elements, and constants chosen by plan.py. Out: y, rows one after the other.
-`tile_forward` holds its rows on chip (one read, one write); `two_pass_forward` reads a row of any length twice.
+A program holds its rows on chip: one read and one write of each element.
 """
 
 # pyright: reportGeneralTypeIssues=false
@@ -12,10 +12,12 @@ import triton.language as tl
 from softmax_exp.kernels.tile import (
     end_columns,
     exp_of_difference,
+    keep_packed,
     lane_max,
     lane_sum,
-    load_logits,
+    load_x,
     locate_rows,
+    logits_of,
     row_bounds,
     row_max,
     row_sum,
@@ -65,6 +67,8 @@ def tile_forward(
     VECTOR: tl.constexpr,
     ACCESS: tl.constexpr,
     EXACT: tl.constexpr,
+    PACKED: tl.constexpr,
+    WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
     MASK: tl.constexpr,
@@ -77,7 +81,7 @@ def tile_forward(
     x_ptr = tl.multiple_of(x_ptr - x_lead, 16) if ACCESS != "scalar" else x_ptr - x_lead
     row, row_ok, query, x_offset, mask_start = locate_rows(
         n_rows, n_heads, n_queries, x_stride_b, x_stride_h, x_stride_q, mask_stride_b, mask_stride_h, mask_stride_q,
-        ROWS, SPLIT, MASK_SHARED,
+        ROWS, WIDE, SPLIT, MASK_SHARED,
     )  # fmt: skip
     x_base, shift, n_whole, keep_to = row_bounds(x_offset + x_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
     out_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
@@ -87,34 +91,67 @@ def tile_forward(
     PARTIAL: tl.constexpr = CAUSAL or (SCALED and not EXACT)
     column = tile_columns(COLS, LANES)
     wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-    logits = load_logits(
-        x_ptr, mask_ptr, x_base, mask_start, column, wanted, shift, keep_to, scale,
-        VECTOR, READ_ALL, PARTIAL, MASK, MASK_ACCESS, SCALED,
+    bias_wanted = wanted
+    if MASK_SHARED and MASK_ACCESS == "aligned":
+        # One row of the mask for all rows of the tile: loaded as one.
+        bias_wanted = column // VECTOR * VECTOR < n_cols
+    x = load_x(x_ptr + x_base + column, wanted, READ_ALL)
+    logits = logits_of(
+        x, mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
+        VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
     )  # fmt: skip
     largest = lane_max(logits)
     if REST > 0:
         rest_column = COLS + tile_columns(REST, LANES)
         rest_wanted = row_ok & (rest_column // VECTOR * VECTOR < read_to)
-        rest_logits = load_logits(
-            x_ptr, mask_ptr, x_base, mask_start, rest_column, rest_wanted, shift, keep_to, scale,
-            VECTOR, False, PARTIAL, MASK, MASK_ACCESS, SCALED,
+        rest_bias_wanted = rest_wanted
+        if MASK_SHARED and MASK_ACCESS == "aligned":
+            rest_bias_wanted = rest_column // VECTOR * VECTOR < n_cols
+        rest_x = load_x(x_ptr + x_base + rest_column, rest_wanted, False)
+        rest_logits = logits_of(
+            rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
+            VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         largest = tl.maximum(largest, lane_max(rest_logits))
     largest = row_max(largest)
     if ACCESS == "shifted":
         end_first, end_column = end_columns(n_whole, VECTOR)
         end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
-        end_logits = load_logits(
-            x_ptr, mask_ptr, x_base, mask_start, end_column, end_wanted, shift, keep_to, scale,
-            VECTOR, False, True, MASK, MASK_ACCESS, SCALED,
+        end_x = load_x(x_ptr + x_base + end_column, end_wanted, False)
+        end_logits = logits_of(
+            end_x, mask_ptr, mask_start, end_column, end_wanted, shift, keep_to, scale,
+            VECTOR, True, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         largest = tl.maximum(largest, row_max(end_logits))
     if SAFE:
         largest = tl.where(largest == float("-inf"), 0.0, largest)
 
+    if PACKED:
+        x = keep_packed(x)
+        logits = logits_of(
+            x,
+            mask_ptr,
+            mask_start,
+            column,
+            bias_wanted,
+            shift,
+            keep_to,
+            scale,
+            VECTOR,
+            PARTIAL,
+            MASK,
+            MASK_ACCESS,
+            SCALED,
+        )
     powers = exp_of_difference(logits, largest, exponent_scale)
     total = lane_sum(powers)
     if REST > 0:
+        if PACKED:
+            rest_x = keep_packed(rest_x)
+            rest_logits = logits_of(
+                rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
+                VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+            )  # fmt: skip
         rest_powers = exp_of_difference(rest_logits, largest, exponent_scale)
         total += lane_sum(rest_powers)
     total = row_sum(total)
@@ -125,110 +162,26 @@ def tile_forward(
         total = tl.where(total == 0.0, 1.0, total)
 
     factor = 1.0 / total
+    if PACKED:
+        logits = logits_of(
+            keep_packed(x), mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
+            VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+        )  # fmt: skip
+        powers = exp_of_difference(logits, largest, exponent_scale)
     y = (powers * factor).to(out_ptr.dtype.element_ty)
     if EXACT:
         tl.store(out_ptr + out_base + column, y)
     else:
         tl.store(out_ptr + out_base + column, y, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
     if REST > 0:
+        if PACKED:
+            rest_logits = logits_of(
+                keep_packed(rest_x), mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
+                VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+            )  # fmt: skip
+            rest_powers = exp_of_difference(rest_logits, largest, exponent_scale)
         rest_y = (rest_powers * factor).to(out_ptr.dtype.element_ty)
         inside = row_ok & (rest_column // VECTOR * VECTOR < n_whole)
         tl.store(out_ptr + out_base + rest_column, rest_y, mask=inside)
     if ACCESS == "shifted":
         store_ends(out_ptr, out_base, end_column, end_powers * factor, row_ok, shift, n_cols)
-
-
-@triton.jit(do_not_specialize=RUNTIME)
-def two_pass_forward(
-    x_ptr,
-    out_ptr,
-    mask_ptr,
-    n_rows,
-    n_cols,
-    n_heads,
-    n_queries,
-    x_lead,
-    x_stride_b,
-    x_stride_h,
-    x_stride_q,
-    mask_stride_b,
-    mask_stride_h,
-    mask_stride_q,
-    scale,
-    exponent_scale,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-    REST: tl.constexpr,
-    LANES: tl.constexpr,
-    VECTOR: tl.constexpr,
-    ACCESS: tl.constexpr,
-    EXACT: tl.constexpr,
-    SPLIT: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASK: tl.constexpr,
-    MASK_ACCESS: tl.constexpr,
-    MASK_SHARED: tl.constexpr,
-    SCALED: tl.constexpr,
-    SAFE: tl.constexpr,
-):
-    """One program: one row of any length, COLS at a time: its maximum and sum lane by lane, then y."""
-    x_ptr = tl.multiple_of(x_ptr - x_lead, 16) if ACCESS != "scalar" else x_ptr - x_lead
-    row, row_ok, query, x_offset, mask_start = locate_rows(
-        n_rows, n_heads, n_queries, x_stride_b, x_stride_h, x_stride_q, mask_stride_b, mask_stride_h, mask_stride_q,
-        ROWS, SPLIT, MASK_SHARED,
-    )  # fmt: skip
-    x_base, shift, n_whole, keep_to = row_bounds(x_offset + x_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
-    out_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
-    read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
-    READ_ALL: tl.constexpr = EXACT and not CAUSAL
-    # -inf, which stands for what is not read, survives anything but a multiplication by a scale <= 0.
-    PARTIAL: tl.constexpr = CAUSAL or (SCALED and not EXACT)
-    tile = tile_columns(COLS, LANES)
-    largest = tl.full([1, 1, COLS], float("-inf"), tl.float32)
-    total = tl.zeros([1, 1, COLS], tl.float32)
-    for first in range(0, n_cols, COLS):
-        column = tile + first
-        wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-        logits = load_logits(
-            x_ptr, mask_ptr, x_base, mask_start, column, wanted, shift, keep_to, scale,
-            VECTOR, READ_ALL, PARTIAL, MASK, MASK_ACCESS, SCALED,
-        )  # fmt: skip
-        new_largest = tl.maximum(largest, logits)
-        # A lane that has seen nothing but -inf must not turn its sum into NaN yet: -inf - -inf.
-        reference = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-        total = total * exp_of_difference(largest, reference, exponent_scale)
-        total += exp_of_difference(logits, reference, exponent_scale)
-        largest = new_largest
-    row_largest = row_max(largest)
-    if ACCESS == "shifted":
-        end_first, end_column = end_columns(n_whole, VECTOR)
-        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
-        end_logits = load_logits(
-            x_ptr, mask_ptr, x_base, mask_start, end_column, end_wanted, shift, keep_to, scale,
-            VECTOR, False, True, MASK, MASK_ACCESS, SCALED,
-        )  # fmt: skip
-        row_largest = tl.maximum(row_largest, row_max(end_logits))
-    reference = tl.where(row_largest == float("-inf"), 0.0, row_largest)
-    row_total = row_sum(total * exp_of_difference(largest, reference, exponent_scale))
-    if ACCESS == "shifted":
-        row_total += row_sum(exp_of_difference(end_logits, reference, exponent_scale))
-    if SAFE:
-        row_largest = reference
-        row_total = tl.where(row_total == 0.0, 1.0, row_total)
-
-    factor = 1.0 / row_total
-    for first in range(0, n_cols, COLS):
-        column = tile + first
-        wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-        logits = load_logits(
-            x_ptr, mask_ptr, x_base, mask_start, column, wanted, shift, keep_to, scale,
-            VECTOR, READ_ALL, PARTIAL, MASK, MASK_ACCESS, SCALED,
-        )  # fmt: skip
-        y = (exp_of_difference(logits, row_largest, exponent_scale) * factor).to(out_ptr.dtype.element_ty)
-        if EXACT:
-            tl.store(out_ptr + out_base + column, y)
-        else:
-            tl.store(out_ptr + out_base + column, y, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
-    if ACCESS == "shifted":
-        end_y = exp_of_difference(end_logits, row_largest, exponent_scale) * factor
-        store_ends(out_ptr, out_base, end_column, end_y, row_ok, shift, n_cols)

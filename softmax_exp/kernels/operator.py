@@ -19,6 +19,9 @@ from softmax_exp.kernels.prepare import prepare_backward, prepare_forward
 _MOST_PREPARED = 4096
 _prepared: dict[tuple[Any, ...], Callable[..., torch.Tensor]] = {}
 Overrides = tuple[tuple[str, int | str], ...]
+Options = tuple[int, float | None, bool, bool, Overrides]
+_PLAIN: Options = (-1, None, False, False, ())
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
 def softmax(
@@ -41,7 +44,7 @@ def softmax(
     Gradients of first order reach x and a floating-point mask; only the output is saved for them.
     ValueError for what is not supported, RuntimeError for a tensor that is not on CUDA.
     """
-    return _call(x, dim, scale, mask, causal, safe, ())
+    return _call(x, mask, (dim, scale, causal, safe, ()))
 
 
 def triton_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -49,7 +52,7 @@ def triton_softmax(x: torch.Tensor) -> torch.Tensor:
 
     RuntimeError for a tensor not on CUDA, unless Triton's interpreter runs (TRITON_INTERPRET=1).
     """
-    return _call(x, -1, None, None, False, False, ())
+    return _call(x, None, _PLAIN)
 
 
 def with_plan(**overrides: int | str) -> Callable[..., torch.Tensor]:
@@ -91,31 +94,36 @@ def describe(
 
 
 def _softmax_planned(overrides: Overrides, x, dim=-1, *, scale=None, mask=None, causal=False, safe=False):
-    return _call(x, dim, scale, mask, causal, safe, overrides)
+    return _call(x, mask, (dim, scale, causal, safe, overrides))
 
 
-def _call(x, dim, scale, mask, causal, safe, overrides: Overrides) -> torch.Tensor:
+def _call(x: torch.Tensor, mask: torch.Tensor | None, options: Options) -> torch.Tensor:
     if torch.compiler.is_compiling() or _is_traced(x):
+        dim, scale, causal, safe, _ = options
         return torch.ops.softmax_exp.forward(x, mask, dim, scale, causal, safe)
-    if torch.is_grad_enabled() and (x.requires_grad or (mask is not None and mask.requires_grad)):
-        return _Softmax.apply(x, mask, dim, scale, causal, safe, overrides)  # type: ignore[no-any-return]
-    return run_forward(x, mask, dim, scale, causal, safe, overrides)
+    if (x.requires_grad or (mask is not None and mask.requires_grad)) and torch.is_grad_enabled():
+        return _apply(x, mask, options)
+    return run_forward(x, mask, options)
 
 
 def _is_traced(x: torch.Tensor) -> bool:
-    """Whether x has no memory of its own, or a mode (fake tensors, make_fx) wants to see the call."""
-    return type(x) not in (torch.Tensor, torch.nn.Parameter) or torch._C._len_torch_dispatch_stack() > 0
+    """Whether x has no memory of its own, or a mode or transform (fake tensors, make_fx) wants to see the call."""
+    return (
+        type(x) not in _PLAIN_TYPES
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+    )
 
 
-def run_forward(x, mask, dim, scale, causal, safe, overrides: Overrides = ()) -> torch.Tensor:
+def run_forward(x: torch.Tensor, mask: torch.Tensor | None, options: Options) -> torch.Tensor:
     """The forward without autograd: prepare if this is the first call of its kind, and launch."""
-    key = (
-        x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() % 16, dim, scale, causal, safe, overrides,
-        None if mask is None else (mask.shape, mask.stride(), mask.dtype, mask.get_device(), mask.data_ptr() % 16),
-    )  # fmt: skip
+    key = (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() & 15, options)
+    if mask is not None:
+        key += (mask.shape, mask.stride(), mask.dtype, mask.get_device(), mask.data_ptr() & 15)
     run = _prepared.get(key)
     if run is None:
         check_device(x)
+        dim, scale, causal, safe, overrides = options
         run = _remember(key, prepare_forward(x, dim, scale, mask, causal, safe, dict(overrides)))
     return run(x, mask)
 
@@ -141,10 +149,10 @@ def _remember(key: tuple[Any, ...], run: Callable[..., torch.Tensor]) -> Callabl
 
 class _Softmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, mask, dim, scale, causal, safe, overrides):  # type: ignore[override]
-        y = run_forward(x, mask, dim, scale, causal, safe, overrides)
+    def forward(ctx, x, mask, options):  # type: ignore[override]
+        y = run_forward(x, mask, options)
         ctx.save_for_backward(y)
-        ctx.options = (dim, scale, causal, overrides)
+        ctx.options = options
         ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
         return y
 
@@ -152,12 +160,16 @@ class _Softmax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, dy):  # type: ignore[override]
         (y,) = ctx.saved_tensors
-        dim, scale, causal, overrides = ctx.options
+        dim, scale, causal, _, overrides = ctx.options
         dx, dmask = gradients(
             dy, y, dim, scale, causal, ctx.needs_input_grad[0], ctx.mask_like if ctx.needs_input_grad[1] else None,
             functools.partial(run_backward, overrides=overrides),
         )  # fmt: skip
-        return dx, dmask, None, None, None, None, None
+        return dx, dmask, None
+
+
+# What `_Softmax.apply` calls after it has looked for transforms, which `_is_traced` has done.
+_apply = super(torch.autograd.Function, _Softmax).apply  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def gradients(dy, y, dim, scale, causal, needs_x, mask_like, backward):

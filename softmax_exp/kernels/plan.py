@@ -7,10 +7,12 @@ Overrides by keyword (`num_warps=8`) replace single fields; they are the config 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_COLUMNS = 2**30
-KERNELS = ("tile", "two_pass")
+KERNELS = ("tile", "two_pass", "long_rows")
+_KIB = 2**10
 
 
 @dataclass(frozen=True)
@@ -27,24 +29,33 @@ class Gpu:
 class Plan:
     """How a call is computed.
 
-    kernel: `tile` holds whole rows on chip; `two_pass` reads a row of any length twice.
+    kernel: `tile` holds whole rows on chip; `two_pass` reads a row of any length twice; `long_rows` spreads a row over
+    many programs, by a plan of its own (long_rows_plan.py), and the other fields do not apply.
     rows, cols: the tile, rows a program and columns held (or read at a time) by it, powers of two.
     rest: columns of a second, smaller tile beside the first, for widths little above a power of two; 0 for none.
-    lanes: columns laid along one warp before the next row's; equal to cols where a row is spread over all warps.
-    access: `aligned`, `shifted` or `scalar`, as in tile.py.
+    packed: whether 16-bit rows are held as they were read, and converted again where they are used again.
+    max_registers: a thread's, so that enough programs share an SM; 0: as many as the compiler wants.
+    access: `aligned`: rows begin and end at 16-byte boundaries; `shifted`: they do not, but those of all tensors
+    alike, so that all but their ends can be moved 16 bytes at a time; `scalar`: neither.
     """
 
     kernel: str
     rows: int
     cols: int
     rest: int
-    lanes: int
     num_warps: int
     num_stages: int
+    packed: bool
+    max_registers: int
     access: str
 
+    def lanes(self, itemsize: int) -> int:
+        """Columns that the program's threads hold side by side, a 16-byte vector each, before their next ones."""
+        vector = 1 if self.access == "scalar" else 16 // itemsize
+        return min(self.cols, 32 * vector * self.num_warps)
 
-OVERRIDES = ("kernel", "rows", "cols", "rest", "lanes", "num_warps", "num_stages")
+
+OVERRIDES = ("kernel", "rows", "cols", "rest", "num_warps", "num_stages", "packed", "max_registers")
 
 
 def plan(
@@ -59,77 +70,100 @@ def plan(
 ) -> Plan:
     """The plan for n_rows rows of n_cols elements of `itemsize` bytes (2 or 4).
 
-    mode: `forward` or `backward`. mask: `none`, `causal`, `additive` or `boolean`. access: see `Plan`.
-    ValueError for rows too long and for an override that is unknown or out of range.
+    mode: `forward` or `backward`. mask: `none`, `causal`, `additive`, `boolean`, or `causal+additive` and the like.
+    access: see `Plan`. ValueError for rows too long and for an override that is unknown or out of range.
     """
     if not 1 <= n_cols <= MAX_COLUMNS:
         raise ValueError(f"rows must have 1 to {MAX_COLUMNS:,} elements, not {n_cols:,}")
+    _check_overrides(overrides)
     vector = 1 if access == "scalar" else 16 // itemsize
     # The tile holds whole vectors; the ends of shifted rows are beside it.
     width = max(n_cols // vector if access == "shifted" else -(-n_cols // vector), 1) * vector
-    if width > (32768 if mode == "forward" else 16384):
-        chosen = Plan("two_pass", 1, 4096, 0, 4096, 8, 2, access)
-    elif width <= 2048:
-        cols = _next_power_of_2(width)
-        chosen = _with_rest(Plan("tile", max(4, 4096 // cols), cols, 0, min(cols, 32 * vector), 4, 2, access), width)
+    kernel = overrides.get("kernel") or _kernel(width * itemsize, mode, mask)
+    if kernel == "two_pass":
+        chosen = Plan("two_pass", 1, 4096, 0, 8, 2, False, 0, access)
+    elif kernel == "long_rows":
+        chosen = Plan("long_rows", 1, 0, 0, 4, 1, False, 0, access)
     else:
-        cols = _next_power_of_2(width)
-        warps = min(32, max(4, cols // 1024))
-        chosen = _with_rest(Plan("tile", 1, cols, 0, min(cols, 32 * vector * warps), warps, 2, access), width)
-    return _with_overrides(chosen, overrides, n_cols)
+        rows, warps, packed, max_registers = _tile(width * itemsize, itemsize, mode, mask)
+        warps = int(overrides.get("num_warps", warps))
+        chosen = Plan("tile", rows, next_power_of_2(width), 0, warps, 1, packed, max_registers, access)
+        chosen = _with_rest(chosen, width, itemsize)
+    return _with_overrides(chosen, overrides, width, itemsize)
 
 
-def _with_rest(chosen: Plan, width: int) -> Plan:
-    """Replace the tile by one of half its columns and a second one, if that leaves a quarter of it or more unused."""
-    half = chosen.cols // 2
-    if half < chosen.lanes or width > chosen.cols * 3 // 4:
-        return chosen
-    return dataclasses.replace(chosen, cols=half, rest=max(chosen.lanes, _next_power_of_2(width - half)))
+def _kernel(row_bytes: int, mode: str, mask: str) -> str:
+    """A row is held by one program while it fits the registers of an SM; only unmasked rows are spread over several."""
+    if row_bytes <= (128 if mode == "forward" else 64) * _KIB:
+        return "tile"
+    return "long_rows" if mask == "none" else "two_pass"
 
 
-def _with_overrides(chosen: Plan, overrides: dict[str, int | str], n_cols: int) -> Plan:
+def _tile(row_bytes: int, itemsize: int, mode: str, mask: str) -> tuple[int, int, bool, int]:
+    """(rows a program, warps, packed, max_registers) for rows held whole; from a sweep on an H200."""
+    size = next_power_of_2(row_bytes)
+    if size <= 512:
+        return max(1, 4096 // size), 4, False, 0
+    if size <= 1024:
+        return 2, 1, False, 0
+    if size <= 16 * _KIB:
+        return 1, size // 1024, False, 0
+    packed = itemsize == 2
+    return 1, {32: 8, 64: 8 if mode == "forward" else 16, 128: 32}[size // _KIB], packed, 0
+
+
+def _with_rest(chosen: Plan, width: int, itemsize: int) -> Plan:
+    """Replace the tile by one of half its columns and a second, smaller one, if those hold the row."""
+    half, lanes = chosen.cols // 2, chosen.lanes(itemsize)
+    rest = max(lanes, next_power_of_2(max(1, width - half)))
+    return dataclasses.replace(chosen, cols=half, rest=rest) if rest < half else chosen
+
+
+def _check_overrides(overrides: Mapping[str, int | str]) -> None:
     for key, value in overrides.items():
         if key not in OVERRIDES:
             raise ValueError(f"unknown plan key {key!r}; allowed: {', '.join(OVERRIDES)}")
-        if key == "kernel":
-            if value not in KERNELS:
-                raise ValueError(f"kernel must be one of {', '.join(KERNELS)}, not {value!r}")
-        elif not isinstance(value, int) or not _fits(key, value):
-            raise ValueError(f"{key} must be {_ALLOWED[key]}, not {value!r}")
-    kernel = overrides.get("kernel", chosen.kernel)
-    cols = int(overrides.get("cols", 4096 if kernel != chosen.kernel else chosen.cols))
-    rest = chosen.rest if cols == chosen.cols else 0
-    warps = int(overrides.get("num_warps", chosen.num_warps))
-    # Where a row is spread over all warps, it stays so.
-    lanes = min(cols, chosen.lanes * warps // chosen.num_warps if chosen.rows == 1 else chosen.lanes)
-    fields: dict[str, int | str] = {"cols": cols, "rest": rest, "lanes": lanes, **overrides}
+        allowed, fits = _ALLOWED[key]
+        if not fits(value):
+            raise ValueError(f"{key} must be {allowed}, not {value!r}")
+
+
+def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int, itemsize: int) -> Plan:
+    rest = 0 if overrides.get("cols", chosen.cols) != chosen.cols else chosen.rest
+    fields: dict[str, int | str] = {"rest": rest, **overrides}
     changed = dataclasses.replace(chosen, **fields)  # type: ignore[arg-type]
     if changed.kernel == "two_pass":
-        return dataclasses.replace(changed, rows=1, rest=0, lanes=changed.cols)
-    held, needed = changed.cols + changed.rest, n_cols - (7 if chosen.access == "shifted" else 0)
-    if held < needed:
-        raise ValueError(f"cols + rest ({held}) must hold a row of {n_cols}")
-    if changed.lanes > changed.cols or changed.rest % changed.lanes:
-        raise ValueError(f"lanes ({changed.lanes}) must divide cols ({changed.cols}) and rest ({changed.rest})")
+        return dataclasses.replace(changed, rows=1, rest=0, packed=False, cols=max(changed.cols, 16 // itemsize))
+    if changed.kernel == "long_rows":
+        return changed
+    if changed.cols + changed.rest < width:
+        raise ValueError(f"cols + rest ({changed.cols + changed.rest}) must hold a row of {width}")
+    if changed.rest % changed.lanes(itemsize):
+        lanes = f"{changed.num_warps} warps hold side by side ({changed.lanes(itemsize)})"
+        raise ValueError(f"rest ({changed.rest}) must be a multiple of the columns that {lanes}")
     if changed.rows * changed.cols > 2**20:
         raise ValueError(f"rows x cols ({changed.rows} x {changed.cols}) must not exceed 1,048,576")
+    if changed.packed and itemsize != 2:
+        raise ValueError("packed is for elements of 2 bytes")
     return changed
 
 
-_ALLOWED = {
-    **dict.fromkeys(("rows", "cols", "lanes"), "a power of two"),
-    "rest": "0 or a power of two",
-    "num_warps": "1, 2, 4, 8, 16 or 32",
-    "num_stages": "1 to 8",
-}
-
-
-def _fits(key: str, value: int) -> bool:
-    if key == "num_stages":
-        return 1 <= value <= 8
-    power = value >= 1 and value & (value - 1) == 0
-    return power and value <= 32 if key == "num_warps" else power or (key == "rest" and value == 0)
-
-
-def _next_power_of_2(n: int) -> int:
+def next_power_of_2(n: int) -> int:
+    """The least power of two that is at least n."""
     return 1 << (n - 1).bit_length()
+
+
+def _is_power(value: object) -> bool:
+    return isinstance(value, int) and value >= 1 and value & (value - 1) == 0
+
+
+_ALLOWED = {
+    "kernel": (f"one of {', '.join(KERNELS)}", lambda value: value in KERNELS),
+    "rows": ("a power of two", _is_power),
+    "cols": ("a power of two", _is_power),
+    "rest": ("0 or a power of two", lambda value: value == 0 or _is_power(value)),
+    "num_warps": ("1, 2, 4, 8, 16 or 32", lambda value: value in (1, 2, 4, 8, 16, 32)),
+    "num_stages": ("1 to 8", lambda value: value in range(1, 9)),
+    "packed": ("true or false", lambda value: value in (False, True)),
+    "max_registers": ("0 or 16 to 255", lambda value: value == 0 or value in range(16, 256)),
+}

@@ -15,7 +15,7 @@ _LIBRARY.define("backward(Tensor dy, Tensor y, int dim, float? scale, bool causa
 
 
 def _forward(x, mask, dim, scale, causal, safe):
-    return run_forward(x, mask, dim, scale, causal, safe)
+    return run_forward(x, mask, (dim, scale, causal, safe, ()))
 
 
 def _backward(dy, y, dim, scale, causal):

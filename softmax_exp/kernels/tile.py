@@ -21,15 +21,17 @@ def locate_rows(
     mask_stride_h,
     mask_stride_q,
     ROWS: tl.constexpr,
+    WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     MASK_SHARED: tl.constexpr,
 ):
     """The program's rows: index, whether it exists, its query, and the offsets of x and the mask, all [1, ROWS, 1].
 
     A row is (b * n_heads + h) * n_queries + q. With a mask that depends on q alone (MASK_SHARED), a program takes
-    rows of one q, so that it reads their mask once; otherwise its rows are neighbours.
+    rows of one q, so that it reads their mask once; otherwise its rows are neighbours. Rows are counted in 32 bits,
+    in which the divisions are cheap, unless they are too many (WIDE); offsets in 64.
     """
-    program = tl.program_id(0).to(tl.int64)
+    program = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
     lane = tl.arange(0, ROWS)[None, :, None]
     if MASK_SHARED:
         n_groups = n_rows // n_queries
@@ -38,20 +40,20 @@ def locate_rows(
         group = program % n_blocks * ROWS + lane
         row = group * n_queries + query
         row_ok = group < n_groups
-        x_offset = group // n_heads * x_stride_b + group % n_heads * x_stride_h + query * x_stride_q
-        mask_offset = query * mask_stride_q
     else:
         row = program * ROWS + lane
         row_ok = row < n_rows
-        if SPLIT:
-            query = row % n_queries
-            group = row // n_queries
-            x_offset = group // n_heads * x_stride_b + group % n_heads * x_stride_h + query * x_stride_q
-            mask_offset = group // n_heads * mask_stride_b + group % n_heads * mask_stride_h + query * mask_stride_q
-        else:
-            query = row
-            x_offset = row * x_stride_q
-            mask_offset = row * mask_stride_q
+        query = row % n_queries if SPLIT else row
+        group = row // n_queries if SPLIT else 0
+    wide_query = tl.cast(query, tl.int64)
+    x_offset = wide_query * x_stride_q
+    mask_offset = wide_query * mask_stride_q
+    if SPLIT:
+        b, h = tl.cast(group // n_heads, tl.int64), tl.cast(group % n_heads, tl.int64)
+        x_offset += b * x_stride_b + h * x_stride_h
+        if not MASK_SHARED:
+            mask_offset += b * mask_stride_b + h * mask_stride_h
+    row = tl.cast(row, tl.int64)
     return row, row_ok, query, x_offset, mask_offset
 
 
@@ -84,10 +86,26 @@ def end_columns(n_whole, VECTOR: tl.constexpr):
 
 
 @triton.jit
-def load_logits(
-    x_ptr,
+def load_x(pointers, wanted, EXACT: tl.constexpr):
+    """Load columns of x, -inf where `wanted` is false.
+
+    `wanted` is true for whole vectors: never more is read than the 16 bytes around an element of the row.
+    """
+    if EXACT:
+        return tl.load(pointers)
+    return tl.load(pointers, mask=wanted, other=float("-inf"))
+
+
+@triton.jit
+def keep_packed(x):
+    """The 16-bit elements x, hidden from the compiler, which would rather keep them converted, twice as big."""
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
+
+
+@triton.jit
+def logits_of(
+    x,
     mask_ptr,
-    x_base,
     mask_start,
     column,
     wanted,
@@ -95,20 +113,12 @@ def load_logits(
     keep_to,
     scale,
     VECTOR: tl.constexpr,
-    EXACT: tl.constexpr,
     PARTIAL: tl.constexpr,
     MASK: tl.constexpr,
     MASK_ACCESS: tl.constexpr,
     SCALED: tl.constexpr,
 ):
-    """Logits, x * scale + mask, in float32; -inf where `wanted` is false and, if PARTIAL, outside the kept columns.
-
-    A vector is read whole if one element of it is wanted: never more than the 16 bytes around a wanted element.
-    """
-    if EXACT:
-        x = tl.load(x_ptr + x_base + column)
-    else:
-        x = tl.load(x_ptr + x_base + column, mask=wanted, other=float("-inf"))
+    """Logits, x * scale + mask, in float32; -inf where a boolean mask is false and, if PARTIAL, beyond what is kept."""
     logits = x.to(tl.float32)
     if SCALED:
         logits = logits * scale

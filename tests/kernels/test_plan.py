@@ -14,9 +14,32 @@ def test_tiles_hold_their_rows(n_cols, itemsize, mode, access):
     if chosen.kernel == "tile":
         ends = 16 // itemsize - 1 if access == "shifted" else 0
         assert chosen.cols + chosen.rest >= n_cols - ends
-    for power in (chosen.rows, chosen.cols, chosen.lanes, chosen.num_warps):
+        assert chosen.rest % chosen.lanes(itemsize) == 0
+    for power in (chosen.rows, chosen.cols, chosen.rest, chosen.num_warps):
         assert power & (power - 1) == 0
-    assert chosen.lanes <= chosen.cols and 1 <= chosen.num_warps <= 32
+    assert 1 <= chosen.num_warps <= 32
+
+
+@pytest.mark.parametrize(
+    "n_cols, itemsize, mode, mask, kernel",
+    [
+        (32768, 4, "forward", "none", "tile"),
+        (65536, 2, "forward", "causal", "tile"),
+        (65537, 2, "forward", "none", "long_rows"),
+        (65537, 2, "forward", "additive", "two_pass"),
+        (16384, 4, "backward", "none", "tile"),
+        (32768, 4, "backward", "none", "long_rows"),
+        (32768, 4, "backward", "causal", "two_pass"),
+    ],
+)
+def test_kernel(n_cols, itemsize, mode, mask, kernel):
+    assert plan(1000, n_cols, itemsize, mode, mask).kernel == kernel
+
+
+def test_widths_little_above_a_power_of_two_take_a_second_tile():
+    chosen = plan(1000, 1185, 2, "forward", "none", "shifted", num_warps=2)
+    assert (chosen.cols, chosen.rest) == (1024, 512)
+    assert plan(1000, 1985, 2, "forward", "none", "shifted", num_warps=2).rest == 0
 
 
 @pytest.mark.parametrize(
@@ -28,10 +51,12 @@ def test_tiles_hold_their_rows(n_cols, itemsize, mode, access):
         (dict(cols=512), "must hold a row of 1000"),
         (dict(rows=3), "a power of two"),
         (dict(rest=3), "0 or a power of two"),
+        (dict(rest=64), "must be a multiple"),
         (dict(num_stages=9), "1 to 8"),
         (dict(kernel="magic"), "tile, two_pass"),
-        (dict(lanes=2048), "lanes .2048. must divide cols"),
         (dict(rows=2**12), "must not exceed 1,048,576"),
+        (dict(max_registers=8), "0 or 16 to 255"),
+        (dict(packed="yes"), "true or false"),
     ],
 )
 def test_bad_overrides(overrides, message):
@@ -42,3 +67,8 @@ def test_bad_overrides(overrides, message):
 def test_rows_too_long():
     with pytest.raises(ValueError, match="1,073,741,824"):
         plan(1, 2**31, 2)
+
+
+def test_packed_is_for_16_bits():
+    with pytest.raises(ValueError, match="2 bytes"):
+        plan(1000, 1000, 4, packed=True)

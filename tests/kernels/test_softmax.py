@@ -209,7 +209,11 @@ def test_unsupported_dtype(device):
         softmax(torch.zeros(4, 40, dtype=torch.int64, device=device))
 
 
-@pytest.mark.parametrize("overrides", [dict(rows=8), dict(kernel="two_pass", cols=128), dict(num_warps=8)], ids=str)
+@pytest.mark.parametrize(
+    "overrides",
+    [dict(rows=8), dict(kernel="two_pass", cols=128), dict(num_warps=8), dict(packed=True), dict(max_registers=64)],
+    ids=str,
+)
 def test_with_plan(overrides, device):
     x = random(9, 200, dtype=torch.float16, device=device)
     assert_close(with_plan(**overrides)(x), oracle(x), torch.float16)
