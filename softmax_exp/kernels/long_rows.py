@@ -37,6 +37,7 @@ class Kernel:
         device: int,
         **options: Any,
     ) -> None:
+        assert [*numbers, *constants] == kernel.arg_names[len(tensors) :]
         self._kernel, self._grid, self._device = kernel, grid, device
         self._tail = (*numbers.values(), *constants.values())
         if INTERPRETED:
@@ -183,10 +184,13 @@ def _prepare(
             options["maxnreg"] = plan.max_registers
     if overlap:
         options["launch_pdl"] = True
+    # A thread a word at least: copies of one word in several threads, polled at different times, could disagree on
+    # whether it is missing, and the program's threads would take different ways.
+    warps = {"WARPS": plan.num_warps} if plan.design == "held" else {}
+    n_polled = max(32 * plan.num_warps, next_power_of_2(plan.n_chunks))
     second = Kernel(
         getattr(long_rows_held if plan.design == "held" else long_rows_shared, name), n_words, (*tensors, words),
         {**strides, **sizes, **spins, **scale},
-        {**tile, "WORDS": max(16, next_power_of_2(plan.n_chunks)), **access, **constants, **overlapping},
-        device, **options,
+        {**tile, "WORDS": n_polled, **access, **constants, **overlapping, **warps}, device, **options,
     )  # fmt: skip
     return LongRowsLaunch(first, second, n_words, device, n_first)

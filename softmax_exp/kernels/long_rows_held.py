@@ -28,12 +28,12 @@ from softmax_exp.kernels.long_rows_tiles import (
 def held_forward(
     x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, spins, exponent_scale,
     CHUNK: gl.constexpr, TILE: gl.constexpr, WORDS: gl.constexpr, VECTOR: gl.constexpr, ACCESS: gl.constexpr,
-    EXACT: gl.constexpr, SAFE: gl.constexpr, OVERLAP: gl.constexpr, num_warps: gl.constexpr,
+    EXACT: gl.constexpr, SAFE: gl.constexpr, OVERLAP: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
     """One program: one chunk of one row, its first half in shared memory, its second in registers."""
     gl.static_assert(ACCESS == "aligned")
-    layout: gl.constexpr = gl.BlockedLayout([VECTOR], [32], [num_warps], [0])
-    narrow: gl.constexpr = gl.BlockedLayout([1], [32], [num_warps], [0])
+    layout: gl.constexpr = gl.BlockedLayout([VECTOR], [32], [WARPS], [0])
+    narrow: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
     HALF: gl.constexpr = CHUNK // 2
     N: gl.constexpr = HALF // TILE
     buffer = gl.allocate_shared_memory(x_ptr.dtype.element_ty, [N, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))

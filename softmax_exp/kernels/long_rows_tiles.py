@@ -151,7 +151,10 @@ def publish(words, k, word):
 
 @triton.jit
 def poll(words, j, n_chunks, spins):
-    """Words j of a row, waiting for the missing ones, but not for ever: 0 where `spins` further polls were in vain."""
+    """Words j of a row, waiting for the missing ones, but not for ever: 0 where `spins` further polls were in vain.
+
+    As many words as the program has threads, or more: each is then polled by one thread (see `long_rows._prepare`).
+    """
     p = words + tl.minimum(j, n_chunks - 1)
     if INTERPRETED:
         return tl.load(p)
