@@ -7,6 +7,7 @@ In: a case, names of variants, settings, and `emit` for what happens.  Out: even
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import sys
 import time
@@ -25,6 +26,11 @@ from softmax_exp.records import Status
 
 NO_GPU = "skipped: requires a CUDA GPU"
 AGAIN = " (again)"  # the second entry of the A/A pair
+LIES = {  # flags under which a latency says nothing about the variant
+    "work_outside_timing": "it works outside the call or the current stream, where no clock sees it",
+    "reuses_output": "its results share memory: the next call overwrites the last result",
+    "beyond_memory_rate": "faster than this GPU's memory can be, so the time is not that of the work",
+}
 
 Emit = Callable[[dict[str, Any]], None]
 Watch = Callable[[str], None]
@@ -272,9 +278,10 @@ def _time(
             emit({"event": "samples", "variant": name, "host_result_ms": samples.tolist()})
         return
     baseline = request.baseline if any(trial.name == request.baseline for trial in trials) else None
+    pair = baseline or trials[0].name
     if settings.self_check:
-        pair = next((trial for trial in trials if trial.name == baseline), trials[0])
-        entries.append(timing.Timed(pair.name + AGAIN, pair.call))
+        call = next(trial.call for trial in trials if trial.name == pair)
+        entries.append(timing.Timed(pair + AGAIN, call))
     limits = timing.limit_kernels(request.case, n_sets, device)
     guard = torch.compiler.set_stance("fail_on_recompile") if "torch._dynamo" in sys.modules else None
     with guard or contextlib.nullcontext():
@@ -287,11 +294,13 @@ def _time(
             watch=watch,
             progress=lambda fraction: emit({"event": "progress", "fraction": fraction}),
         )
+    summary = functools.partial(timing.summarise, measurement, least_bytes=request.case.least_bytes, settings=settings)
+    pair_verdict = summary(pair + AGAIN, baseline=pair)["verdict"] if settings.self_check else ""
     for trial in trials:
-        trial.figures |= timing.summarise(
-            measurement, trial.name, baseline=baseline, least_bytes=request.case.least_bytes, settings=settings
-        )
+        trial.figures |= summary(trial.name, baseline=baseline)
         trial.figures["baseline"] = baseline
+        if settings.self_check and pair_verdict != "same":
+            trial.figures["flags"].append(f"self_check_{pair_verdict}")
     for name, samples in measurement.samples.items():
         emit({"event": "samples", "variant": name, **{kind: ms.tolist() for kind, ms in samples.arrays().items()}})
 
@@ -308,6 +317,9 @@ def _finish(request: Request, trial: Trial, inputs: Inputs, device: torch.device
             again = _check(case, inputs, checksum(inputs.xs[0]), trial.call(0))
             for name, value in again.items():
                 trial.figures[name] = max(trial.figures[name], value)
+        for flag in trial.figures.get("flags", ()):
+            if flag in LIES:
+                raise Incorrect(f"{flag}: {LIES[flag]}", {})
         if trial.describe is not None:
             trial.figures["plan"] = trial.describe(inputs.xs[0], *([] if inputs.mask is None else [inputs.mask]))
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 
 import torch
@@ -124,6 +125,35 @@ class _WrongSign(torch.autograd.Function):
 
 def gradient_of_wrong_sign(x):
     return _WrongSign.apply(x)
+
+
+_output: dict[object, torch.Tensor] = {}
+
+
+def reusing_output(x):
+    """Right, but into one memory for every call."""
+    y = _output.setdefault((x.shape, x.dtype, x.device), torch.empty_like(x))
+    return y.copy_(torch.softmax(x, dim=-1))
+
+
+def late(x):
+    """Returns memory that a thread fills later."""
+    y = torch.zeros_like(x)
+    right = torch.softmax(x, dim=-1)
+    if threading.active_count() < 50:
+        threading.Timer(0.002, lambda: y.copy_(right)).start()
+    return y
+
+
+_side: dict[object, torch.cuda.Stream] = {}
+
+
+def other_stream(x):
+    """The work on a stream of its own, of which the current one knows nothing."""
+    if x.device not in _side:
+        _side[x.device] = torch.cuda.Stream(x.device)
+    with torch.cuda.stream(_side[x.device]):
+        return torch.softmax(x, dim=-1)
 
 
 def raising(x):

@@ -52,6 +52,8 @@ def test_variants_are_measured_with_both_accuracy_and_latency():
         "input_mutating",
         "aliasing",
         "other_shape",
+        "reusing_output",
+        "late",
     ],
 )
 def test_a_faulty_variant_is_incorrect_without_a_latency_and_beside_others(fault):
@@ -187,6 +189,41 @@ def test_the_same_seed_gives_the_same_input_and_another_seed_another():
 def test_variant_args_reach_the_variant_and_wrong_ones_are_told():
     found = results(SMALL, "eager", variant_args={"eager": {"num_wraps": 4}})
     assert found["eager"]["status"] == Status.ERROR and "num_wraps" in found["eager"]["message"]
+
+
+def test_the_self_check_measures_the_baseline_twice_and_tells_when_that_differs(monkeypatch):
+    settings = dataclasses.replace(QUICK, self_check=True)
+    events: list[dict] = []
+    measure(Request(SMALL, ("eager",), settings), events.append)
+    assert {e["variant"] for e in events if e["event"] == "samples"} >= {"eager", "eager (again)"}
+    monkeypatch.setattr("softmax_exp.timing.summary.verdict", lambda *arguments: "slower")
+    assert "self_check_slower" in results(SMALL, "eager", settings=settings)["eager"]["flags"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seq", [64, 1024])
+def test_work_on_another_stream_is_found_out(seq):
+    case = Case(shape=(2, 3, seq, seq), device="cuda")
+    found = results(case, planted("other_stream"), "eager")
+    assert found[planted("other_stream")]["status"] == Status.INCORRECT, found[planted("other_stream")]
+    assert found["eager"]["status"] == Status.PASSED
+
+
+@pytest.mark.gpu
+def test_each_size_has_its_own_peak_memory_and_all_is_given_back():  # S22
+    peaks = {}
+    for millions in (15, 10, 5, 1):
+        result = results(Case(shape=(millions * 1000, 1000), device="cuda"), "eager")["eager"]
+        peaks[millions] = result["peak_memory_bytes"] / 2e6
+        assert torch.cuda.memory_allocated() < 64e6
+    assert all(peaks[size] == pytest.approx(size, rel=0.1) for size in peaks), peaks
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_the_second_gpu_is_used_while_the_first_is_current():  # S13
+    found = results(Case(shape=(2, 3, 64, 64), device="cuda:1"), "eager", "triton", "triton-simple")
+    assert {result["status"] for result in found.values()} == {Status.PASSED}
 
 
 @pytest.mark.parametrize("mask", ["causal", "additive", "boolean"])
