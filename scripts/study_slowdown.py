@@ -22,10 +22,10 @@ from softmax_exp.config import MeasureSettings
 from softmax_exp.inputs import make_x
 
 CASES = [
-    ("eager", 393216, 512),
-    ("eager", 393216, 1024),
+    ("eager", 65536, 4096),
     ("triton-simple", 98304, 1024),
     ("triton-simple", 32768, 4096),
+    ("triton-simple", 196608, 2048),
 ]
 
 
@@ -60,7 +60,7 @@ def main() -> None:
         keys = ("device_ms", "speedup", "speedup_ci_low", "speedup_ci_high", "verdict", "n_samples", "stop_reason")
         about = {"trial": trial, "variant": name, "shape": list(case.shape)}
         lines.append(about | {key: fields[key] for key in keys})
-    write_lines(arguments.out, [provenance("slowdown", device), *lines])
+        write_lines(arguments.out, [provenance("slowdown", device), *lines])
     verdicts = [line["verdict"] for line in lines]
     ratios = np.array([line["speedup"] for line in lines])
     print(

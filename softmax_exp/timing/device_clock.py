@@ -18,6 +18,7 @@ from softmax_exp.timing.host_clock import Readings, host_times
 from softmax_exp.timing.samples import Timed
 
 LONGEST_BLOCK_MS = 250.0
+GROUP = 4  # entries behind one block: events of a queue of 13 read 0.4 us more each (H200), of 1 to 4 the same
 GRAPH_MS = 2.0  # a replay is not longer than about this, so that slow entries leave time for the others
 
 
@@ -195,11 +196,25 @@ class DeviceClock:
         warm: bool,
         while_busy: Callable[[], None] = _nothing,
     ) -> dict[str, float]:
-        """Launch each entry between two events behind a block, again with a longer block if that ended too soon.
+        """Launch each entry between two events behind a block, few at a time. ms by name.
 
         `warm`: each is launched once more right before, instead of a flush.
         """
-        block = self._blocks[phase]
+        times: dict[str, float] = {}
+        for start in range(0, len(group), GROUP):
+            times |= self._behind_a_block(self._blocks[phase], group[start : start + GROUP], launch, warm, while_busy)
+            while_busy = _nothing
+        return times
+
+    def _behind_a_block(
+        self,
+        block: Block,
+        group: Sequence[Timed],
+        launch: Callable[[Timed], object],
+        warm: bool,
+        while_busy: Callable[[], None],
+    ) -> dict[str, float]:
+        """Launch a few entries, and again behind a longer block if that ended too soon."""
         for entry in group:
             if entry.name not in self._events:
                 self._events[entry.name] = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -140,6 +140,6 @@ def _flags(
     if events is not None and graph is not None:
         floors = {clock: measurement.clock_floor_us.get(clock, 0.0) / 1e3 for clock in ("events", "graph")}
         apart = abs((events - floors["events"]) - (graph - floors["graph"]))
-        if apart > floors["events"] / 2 + CLOCKS_AGREE_PCT / 100 * graph:
+        if apart > floors["events"] + CLOCKS_AGREE_PCT / 100 * graph:  # the floor: gaps between kernels of one call
             flags.append("clocks_disagree")
     return flags

@@ -61,6 +61,17 @@ def test_the_hosts_slowness_is_not_in_the_figure(gpu: FakeGpu) -> None:
     assert clock.n_gaps == 0
 
 
+def test_few_entries_stand_behind_one_block(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, blocks = clock_for(gpu), []
+    monkeypatch.setattr(
+        device_clock.Block, "start", lambda block, start=device_clock.Block.start: blocks.append(start(block))
+    )
+    entries = [Timed(f"{i}", lambda index: gpu.launch(0.010)) for i in range(9)]
+    readings = clock.sample(entries)
+    assert [readings[f"{i}"]["events_ms"] for i in range(9)] == pytest.approx([0.010] * 9)
+    assert len(blocks) == 3
+
+
 def test_without_a_block_it_would_be(gpu: FakeGpu) -> None:
     start, end = gpu.event(), gpu.event()
     start.record()
