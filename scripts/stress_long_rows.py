@@ -169,7 +169,7 @@ def main() -> int:
             faulthandler.dump_traceback_later(args.seconds, exit=True)
             ok &= contend(f"{kind}, {beside}", sides, works, streams, n_bursts, filling)
             faulthandler.cancel_dump_traceback_later()
-    caught = naive(args.rows, args.cols, streams, 20)
+    caught = naive(args.rows, args.cols, streams, 10)
     if not caught:
         print("the naive form was not caught: this machine's load is no test")
     return 0 if ok and caught else 1

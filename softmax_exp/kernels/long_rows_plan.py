@@ -95,7 +95,7 @@ def _planned(
     chunk = -(-span // -(-span // most) // step) * step
     # About 0.7 us a poll: several times what the memory needs for a row, so that only programs that wait for one that
     # is not running run out of it.
-    spins = 32 + n_cols * itemsize // 2**17
+    spins = 256 + n_cols * itemsize // 2**17
     return LongRowsPlan(design, chunk, tile, -(-span // chunk), num_warps, registers, spins, access)
 
 

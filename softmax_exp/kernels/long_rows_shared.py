@@ -31,7 +31,7 @@ from softmax_exp.kernels.long_rows_tiles import (
 
 SIZES = ["x_stride", "y_stride", "dy_stride", "dx_stride", "n_cols", "n_chunks", "n_words", "spins"]
 # Columns read at a time by a program that helps: few, so that they cost no registers where nobody does.
-LANES = tl.constexpr(256)
+LANES = tl.constexpr(512)
 
 
 @triton.jit(do_not_specialize=["n_words"])
@@ -178,13 +178,12 @@ def shared_backward(
         chunk = pick_missing(word, j, k, n_chunks)
         column = tl.maximum(chunk * CHUNK, low)
         end = tl.minimum((chunk + 1) * CHUNK, high)
-        product = 0.0
+        lane_product = (lane * 0).to(tl.float32)
         while column < end:
             g = tl.load(dy + column + lane, mask=column + lane < end, other=0.0).to(tl.float32)
-            product += tl.sum(
-                g * tl.load(y + column + lane, mask=column + lane < end, other=0.0).to(tl.float32), axis=0
-            )
+            lane_product += g * tl.load(y + column + lane, mask=column + lane < end, other=0.0).to(tl.float32)
             column += LANES
+        product = tl.sum(lane_product, axis=0)
         helped = pack_product(product)
         publish(words, chunk, helped)
         word = poll_again(words, tl.where(j == chunk, helped, word), j, n_chunks)

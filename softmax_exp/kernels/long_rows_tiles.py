@@ -165,8 +165,11 @@ def poll(words, j, n_chunks, spins):
 
 @triton.jit
 def poll_again(words, word, j, n_chunks):
-    """`word`, and where it is missing what stands in memory now."""
-    return tl.where(word == 0, tl.load(words + tl.minimum(j, n_chunks - 1), volatile=True), word)
+    """Returns `word`, and where it is missing what stands in memory now.
+
+    By `poll`: a load would want a layout of its own, and to get `word` into it the compiler would poll once more.
+    """
+    return tl.where(word == 0, poll(words, j, n_chunks, 0), word)
 
 
 @triton.jit
@@ -207,16 +210,19 @@ def help_row(word, words, j, k, n_chunks, p, low, high, exponent_scale, lane, CH
         chunk = pick_missing(word, j, k, n_chunks)
         column = tl.maximum(chunk * CHUNK, low)
         end = tl.minimum((chunk + 1) * CHUNK, high)
-        largest = float("-inf")
-        total = 0.0
+        # Lane by lane, so that a turn of the loop costs no more than its load.
+        lane_largest = (lane * 0).to(tl.float32) + NEG_INF
+        lane_total = (lane * 0).to(tl.float32)
         while column < end:
-            x = tl.load(p + column + lane, mask=column + lane < end, other=NEG_INF)
-            new_largest = tl.maximum(largest, tl.max(x, axis=0).to(tl.float32))
+            x = tl.load(p + column + lane, mask=column + lane < end, other=NEG_INF).to(tl.float32)
+            new_largest = tl.maximum(lane_largest, x)
             reference = reference_of(new_largest)
-            total = total * tl.exp2((largest - reference) * exponent_scale)
-            total += tl.sum(powers_of(x, reference, exponent_scale), axis=0)
-            largest = new_largest
+            lane_total = lane_total * tl.exp2((lane_largest - reference) * exponent_scale)
+            lane_total += powers_of(x, reference, exponent_scale)
+            lane_largest = new_largest
             column += LANES
+        largest = tl.max(lane_largest, axis=0)
+        total = tl.sum(lane_total * tl.exp2((lane_largest - reference_of(largest)) * exponent_scale), axis=0)
         helped = pack(largest, total)
         publish(words, chunk, helped)
         word = poll_again(words, tl.where(j == chunk, helped, word), j, n_chunks)

@@ -211,6 +211,22 @@ def test_helping_gives_the_same_result(n_cols, spins):
 
 
 @on_the_gpu
+@pytest.mark.parametrize("mode", ["forward", "backward"])
+@pytest.mark.parametrize("n_cols", [65536, 1 << 20, 1 << 22])
+def test_each_word_is_polled_by_one_thread_once_at_each_place(n_cols, mode):
+    """Copies of a word that were polled at different times could disagree on whether it is missing."""
+    x = torch.randn(16, n_cols, device="cuda")
+    plan = choose(4096, n_cols, 4, mode)
+    if plan.design == "partial":
+        return
+    prepare = long_rows.prepare_forward if mode == "forward" else long_rows.prepare_backward
+    ir = prepare(*[x] * (2 if mode == "forward" else 3), plan=plan)._second.compiled.asm["ttgir"]
+    polls = [line for line in ir.splitlines() if "ld.relaxed.gpu" in line]
+    assert len(polls) == 2
+    assert all(f"tensor<{max(128, 1 << (plan.n_chunks - 1).bit_length())}xi64" in line for line in polls)
+
+
+@on_the_gpu
 def test_calls_can_be_captured_and_replayed_with_new_input():
     x = torch.randn(16, 1 << 20, device="cuda").half()
     y = poisoned(x)
