@@ -7,6 +7,7 @@ any streams at once.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Mapping
@@ -150,8 +151,11 @@ def _prepare(
     n_rows, n_cols = tensors[0].shape
     device = tensors[0].get_device()
     vector = 16 // tensors[0].element_size()
-    if plan.n_chunks > MAX_CHUNKS or (plan.design == "held" and (plan.access != "aligned" or INTERPRETED)):
+    if plan.n_chunks > MAX_CHUNKS or (plan.design == "held" and plan.access != "aligned"):
         raise ValueError(f"no such rows by {plan}")
+    if INTERPRETED and plan.design == "held":
+        # The interpreter knows no Gluon.
+        plan = dataclasses.replace(plan, design="shared")
     n_words = n_rows * plan.n_chunks
     words = torch.empty(0, dtype=torch.int64, device=tensors[0].device)
     # The second kernel may start, and read its chunk, before the first one's end.

@@ -117,6 +117,16 @@ def test_the_scale_is_applied_and_must_be_above_zero(device):
             long_rows.forward(x, y, scale=scale, plan=small("shared", 4096, x.dtype))
 
 
+def test_held_plans_run_where_gluon_cannot_and_only_on_aligned_rows(device):
+    x = rows(2, 8192, torch.float32, device)
+    y = poisoned(x)
+    plan = dataclasses.replace(SMALL, design="held", chunk=4096, n_chunks=2)
+    long_rows.forward(x, y, plan=plan)
+    assert_close(y, oracle(x), x.dtype)
+    with pytest.raises(ValueError, match="no such rows"):
+        long_rows.forward(x, y, plan=dataclasses.replace(plan, access="shifted"))
+
+
 def test_tensors_that_do_not_fit_are_refused(device):
     x = rows(2, 4096, torch.float32, device)
     for y in (x.half(), x[:1], x.t().contiguous().t(), x[0]):
