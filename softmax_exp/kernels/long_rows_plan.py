@@ -44,7 +44,7 @@ def choose(
 ) -> LongRowsPlan | None:
     """The plan for n_rows rows of n_cols elements of `itemsize` bytes (2 or 4); None if there is none: rows too long.
 
-    mode: `forward` or `backward`. Numbers from sweeps on an H200: see docs/results.
+    mode: `forward` or `backward`. Numbers from sweeps on an H200: see docs/long_rows.md.
     """
     row_bytes = n_cols * itemsize
     if n_rows * row_bytes > 24 * _MIB:
@@ -63,7 +63,9 @@ def choose(
 def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu) -> list[tuple[str, int, int]]:
     """(design, columns a program, registers a thread), the best first."""
     if mode == "backward":
-        return [("shared", 24 * _KIB // itemsize, 128)]
+        return [
+            ("shared", 24 * _KIB // itemsize, 128) if row_bytes <= 2 * _MIB else ("shared", 32 * _KIB // itemsize, 168)
+        ]
     # Without whole vectors the conversion of 16-bit elements needs more registers.
     if access != "aligned":
         return [("shared", 32 * _KIB // itemsize, 128), ("shared", 64 * _KIB // itemsize, 168)]
