@@ -6,6 +6,7 @@ the sweep the table and the links.
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from softmax_exp import environment, worker
+from softmax_exp import environment, report, stops, variants, worker
 from softmax_exp.config import Experiment, TrackingSettings
 from softmax_exp.display import Display
 from softmax_exp.records import Record, Status, Sweep, append_line, now
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 class Session:
     """What a process keeps from job to job: the worker, the open store, the display."""
 
-    def __init__(self, experiment: Experiment, log: Path) -> None:
-        self.worker = worker.Worker()
-        self.worker.start(log)  # first, so that it imports torch while everything else is made ready
+    def __init__(self, experiment: Experiment, log: Path | None) -> None:
+        global _worker
+        self.worker, _worker = _worker or worker.Worker(), None
+        if log is not None:
+            self.worker.start(log)  # first, so that it imports torch while everything else is made ready
         self.store = _in_thread(_open_store, experiment.tracking, experiment.outputs)
         self.tracking_told = False
         sweep = Sweep(experiment.folder)
@@ -58,6 +61,20 @@ class Session:
 
 
 _session: Session | None = None
+_worker: worker.Worker | None = None  # started before the session, to ask it about the machine
+
+
+def environments(devices: list[str], log: Path) -> dict[str, str]:
+    """The environment hash of each device that is wished for. RuntimeError where the measuring process fails."""
+    global _worker
+    _worker = worker.Worker()
+    try:
+        found = _worker.environments(devices, log)
+    except worker.Lost as lost:
+        _worker.stop()
+        raise RuntimeError(f"the measuring process does not start: {lost}") from lost
+    host = environment.describe_host()
+    return {wish: environment.environment_hash({"host": host, "device": found[wish]}) for wish in devices}
 
 
 def run_case(experiment: Experiment, job: int) -> None:
@@ -69,13 +86,15 @@ def run_case(experiment: Experiment, job: int) -> None:
     if _session is None:
         _session = Session(experiment, folder / "worker.log")
     session, case = _session, experiment.case
+    measured, again = _to_measure(experiment)
     started_at = now()
     records: list[Record] = []
     session.display.case(case.title)
 
     def hear(event: dict[str, Any]) -> None:
         kind = event.pop("event")
-        if kind == "result":
+        if kind == "result" and event["variant"] not in again:
+            event |= {"measured_again": again}
             whole = environment.keep_environment(sweep.folder, {"host": session.host, "device": session.device})
             record = _record(experiment, job, event | {"started_at": started_at, "environment_hash": whole})
             sweep.append(record)
@@ -88,19 +107,22 @@ def run_case(experiment: Experiment, job: int) -> None:
             session.display.phase(event["variant"], event["phase"])
         elif kind == "progress":
             session.display.fraction(event["fraction"])
+        elif kind == "waiting":
+            session.display.note(event["message"])
         elif kind == "device":
             session.device = event["environment"]
 
     request = {
         "case": case.to_dict(),
-        "variants": list(experiment.variants),
+        "variants": measured,
         "variant_args": experiment.variant_args,
         "baseline": experiment.baseline,
         "settings": asdict(experiment.measure),
     }
-    session.worker.measure(request, folder / "worker.log", hear)
-    session.tracked("sync", sweep, records=records)
-    session.display.done(case.title, records)
+    with stops.deferred(session.worker.stop_soon):
+        session.worker.measure(request, folder / "worker.log", hear)
+        session.tracked("sync", sweep, records=records)
+        session.display.done(case.title, records)
 
 
 def finish(sweep: Sweep) -> None:
@@ -112,7 +134,9 @@ def finish(sweep: Sweep) -> None:
     records = sweep.records()
     if session is not None:
         session.worker.stop()
-        session.tracked("finish", sweep)
+    reports = _report(sweep)
+    if session is not None:
+        session.tracked("finish", sweep, attachments=reports)
         session.display.stop()
     console = Console(width=None if sys.stdout.isatty() else 120)
     print_table(records, console)
@@ -120,6 +144,8 @@ def finish(sweep: Sweep) -> None:
     if missing > 0 and not any(record.variant == "all" for record in records):
         print(f"{missing} cells were not measured")
     print(f"records: {sweep.records_path}")
+    for path in reports[:1]:
+        print(f"report: {path}")
     store = session.store.result() if session is not None and not session.store.exception() else None
     if store is not None:
         try:
@@ -129,6 +155,23 @@ def finish(sweep: Sweep) -> None:
             print(redact(f"no links: {error}"), file=sys.stderr)
 
 
+def _report(sweep: Sweep) -> list[Path]:
+    """The files of the sweep's report; a report that fails is told and costs no result."""
+    try:
+        return report.write_for(sweep)
+    except Exception as error:  # whatever is wrong with it, the records are kept and MLflow must still hear of them
+        print(redact(f"no report: {type(error).__name__}: {error}"), file=sys.stderr)
+        return []
+
+
+def _to_measure(experiment: Experiment) -> tuple[list[str], list[str]]:
+    """What is measured in a job, and what of it only because a speed-up needs its baseline in the same rounds."""
+    if experiment.remaining is None:
+        return list(experiment.variants), []
+    again = [name for name in (experiment.baseline,) if name is not None and name not in experiment.remaining]
+    return [name for name in experiment.variants if name in (*experiment.remaining, *again)], again
+
+
 def _record(experiment: Experiment, job: int, result: dict[str, Any]) -> Record:
     case = experiment.case
     variant = result["variant"]
@@ -136,6 +179,8 @@ def _record(experiment: Experiment, job: int, result: dict[str, Any]) -> Record:
     fields["message"] = redact(fields.get("message") or "")
     fields["traceback"] = redact(fields.get("traceback") or "")
     fields["status"] = Status(fields["status"])
+    if not fields.get("kernel_hash") and variant != "all":
+        fields["kernel_hash"] = _kernel_hash(variant)
     return Record(
         sweep_id=experiment.sweep_id,
         job=job,
@@ -143,6 +188,15 @@ def _record(experiment: Experiment, job: int, result: dict[str, Any]) -> Record:
         config_hash=experiment.config_hash,
         **fields,
     )
+
+
+@functools.cache
+def _kernel_hash(variant: str) -> str:
+    """For what failed before it could tell; empty where the file is gone or broken meanwhile."""
+    try:
+        return variants.kernel_hash(variant)
+    except (OSError, ValueError, SyntaxError):
+        return ""
 
 
 def _open_store(settings: TrackingSettings, outputs: Path) -> Store | None:

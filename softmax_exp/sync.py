@@ -24,13 +24,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--uri", help="address of the store; default: the one that the sweep was configured with")
     parser.add_argument("--experiment", help="MLflow experiment; default: the one that the sweep was configured with")
     given = parser.parse_args(arguments)
-    from softmax_exp import tracking
+    from softmax_exp import report, tracking  # report reads sweeps by the functions below
 
     try:
         sweep = find_sweep(given.sweep, given.outputs)
         settings = settings_of(sweep, given.uri, given.experiment)
         store = tracking.open_store(settings, outputs_of(sweep, given.outputs))
-        written = tracking.finish(sweep, store)
+        written = tracking.finish(sweep, store, report.write_for(sweep))
         found = tracking.links(store, sweep)
     except (ValueError, tracking.StoreError) as error:
         print(error, file=sys.stderr)

@@ -4,8 +4,9 @@ In: a `Sweep` and the keys under `tracking`.  Out: one run a cell, curve runs an
 by nothing else, and here only when a store is opened, which takes seconds: do it in a thread beside other work.
 """
 
+from softmax_exp.tracking.reading import read_run
 from softmax_exp.tracking.sending import finish, sync
 from softmax_exp.tracking.store import Store, StoreError, open_store
 from softmax_exp.tracking.views import links, newest, ui_command
 
-__all__ = ["Store", "StoreError", "finish", "links", "newest", "open_store", "sync", "ui_command"]
+__all__ = ["Store", "StoreError", "finish", "links", "newest", "open_store", "read_run", "sync", "ui_command"]
