@@ -86,6 +86,9 @@ def measure(request: Request, emit: Emit, watch: Watch = lambda name: None) -> N
     with contextlib.ExitStack() as stack:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
+            if case.mode != "forward":
+                # Autograd works on the stream of the forward, and no graph can be captured from the default one.
+                stack.enter_context(torch.cuda.stream(torch.cuda.Stream(device)))
         try:
             _measure_on(request, device, emit, watch)
         finally:
@@ -98,7 +101,7 @@ def measure(request: Request, emit: Emit, watch: Watch = lambda name: None) -> N
 def _measure_on(request: Request, device: torch.device, emit: Emit, watch: Watch) -> None:
     case, settings = request.case, request.settings
     emit({"event": "phase", "phase": "inputs", "variant": "", "deadline_s": settings.first_call_deadline_s})
-    n_sets = timing.n_buffer_sets(case.tensor_bytes, device, settings)
+    n_sets = timing.n_buffer_sets(case.least_bytes, device, settings)
     try:
         inputs = make_inputs(case, device, n_sets)
     except (torch.OutOfMemoryError, RuntimeError) as error:
