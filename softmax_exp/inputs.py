@@ -132,7 +132,14 @@ def make_mask(case: Case, device: torch.device) -> torch.Tensor | None:
 
 
 @functools.cache
+def _odd_numbers_on_cpu() -> torch.Tensor:
+    return torch.arange(1, 2 << 20, 2, dtype=torch.int64)
+
+
 def _odd_numbers(device: torch.device) -> torch.Tensor:
+    """Weights of a checksum. Kept on a CPU only: a kept block would hold a whole segment of the GPU's memory."""
+    if device.type == "cpu":
+        return _odd_numbers_on_cpu()
     return torch.arange(1, 2 << 20, 2, device=device, dtype=torch.int64)
 
 
