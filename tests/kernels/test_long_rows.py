@@ -217,7 +217,8 @@ def test_helping_gives_the_same_result(n_cols, spins):
     long_rows.backward(x, y, dx, plan=plan)
     y64, dy64 = y[5].double(), x[5].double()
     expected = y64 * (dy64 - (dy64 * y64).sum())
-    assert (dx[5].double() - expected).abs().max() < 2**-12 * expected.abs().max()
+    # rounding to float16 alone costs up to 2^-11 of a value
+    assert (dx[5].double() - expected).abs().max() < 2**-11 * expected.abs().max() + 2**-24
 
 
 @on_the_gpu
