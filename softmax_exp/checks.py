@@ -18,6 +18,7 @@ from typing import Any
 from softmax_exp import memory
 from softmax_exp.cases import Case
 
+OURS = ("sweep_id", "job", "remaining")  # keys that the program sets
 SIZES = ("batch", "heads", "seq", "seq_q", "rows", "cols")
 USUAL_SIZES = {"batch": 8, "heads": 12, "seq": 512}  # what conf/workload/attention.yaml sets by itself
 SMALL_BYTES = 1 << 28  # a case that needs less than this fits everywhere; saves asking NVML
@@ -53,7 +54,7 @@ def unknown_key(dotted: str, schema: type) -> str:
     """The fault of one unknown key: the nearest one of its level, or of its name elsewhere, or all of its level."""
     parent, _, name = dotted.rpartition(".")
     keys = _dotted_keys(schema)
-    siblings = [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == parent and key != "sweep_id"]
+    siblings = [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == parent and key not in OURS]
     prefix = f"{parent}." if parent else ""
     near = [prefix + sibling for sibling in difflib.get_close_matches(name, siblings, n=1)]
     near += [key for key in keys if difflib.get_close_matches(name, [key.rpartition(".")[2]], cutoff=0.8)]

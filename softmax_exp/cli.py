@@ -6,14 +6,17 @@ In: overrides on the command line.  Out: the sweep's folder and an exit status: 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import json
 import os
 import secrets
 import shlex
-import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -23,10 +26,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from softmax_exp import compose, config
+from softmax_exp import compose, config, stops, worker
 from softmax_exp.checks import ConfigError
+from softmax_exp.config import Experiment
 from softmax_exp.guard import in_words
-from softmax_exp.records import Status, Sweep, now, write_whole
+from softmax_exp.records import Status, Sweep, append_line, now, write_whole
 from softmax_exp.redaction import redact
 
 
@@ -38,11 +42,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _show(arguments)
     try:
         _refuse_flags(parsed)
-        plan = compose.plan(parsed.overrides, new_sweep_id(), parsed.config_dir)
+        expansion = compose.expand(parsed.overrides, parsed.config_dir)
+        with stops.heeded():
+            return (start if expansion.master.resume in (None, False) else go_on)(expansion, arguments)
     except ConfigError as error:
         print(redact(str(error)), file=sys.stderr)
         return 2
-    return run(plan, arguments)
+    except (stops.Stopped, KeyboardInterrupt) as stopped:  # before anything was started
+        return getattr(stopped, "status", 130)
 
 
 def new_sweep_id() -> str:
@@ -50,40 +57,93 @@ def new_sweep_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
 
 
-def run(plan: compose.Plan, arguments: list[str]) -> int:
-    """Write the manifest, run the jobs of a checked sweep, finish it from what is on disk, whatever happened."""
+def start(expansion: compose.Expansion, arguments: list[str]) -> int:
+    """Check and run a new sweep."""
+    if expansion.master.retry is not None:
+        raise ConfigError(f"retry ({expansion.master.retry}) would be ignored without resume; set resume=true too")
+    plan, about = expansion.plan(new_sweep_id()), _about(arguments)
+    with _written_to(plan.folder):
+        try:
+            sweep = Sweep.create(plan.folder, [_expected(job) for job in plan.jobs], about)
+        except FileExistsError:  # a sweep of the same second drew the same digits
+            return start(expansion, arguments)
+        with sweep.held():
+            return run(plan.launch, sweep, plan.jobs[0].experiment, len(plan.jobs))
+
+
+def go_on(expansion: compose.Expansion, arguments: list[str]) -> int:
+    """Run what a sweep lacks. ConfigError where there is no such sweep, or its config was another."""
+    from softmax_exp import jobs, resume
+
+    master = expansion.master
+    sweep = resume.find(master.resume, expansion.outputs, [redact(text) for text in arguments])
+    if resume.is_bare(arguments):
+        given = [text for text in arguments if text.startswith("retry=")]
+        expansion = compose.expand([*resume.arguments_of(sweep), *given])
+    with _written_to(sweep.folder), sweep.held():
+        found = resume.remaining(
+            sweep, expansion, lambda devices: jobs.environments(devices, sweep.folder / "worker.log")
+        )
+        n_cells = sum(len(job.experiment.remaining or ()) for job in found.plan.jobs)
+        reasons = ", ".join(f"{n} {reason}" for reason, n in found.reasons.items()) or "all others are finished"
+        print(f"going on with {sweep.folder}: {n_cells} cells to measure ({reasons})", file=sys.stderr)
+        append_line(sweep.folder / "resumed.jsonl", json.dumps({"at": now(), "cells": n_cells, "why": found.reasons}))
+        return run(found.plan.launch if n_cells else None, sweep, found.first, len(found.plan.jobs))
+
+
+def run(
+    launch: Callable[[Callable[[DictConfig], None]], None] | None, sweep: Sweep, first: Experiment, n_jobs: int
+) -> int:
+    """Launch the jobs of a checked sweep, and finish it from what is on disk, whatever happened.
+
+    `first` is any of its experiments; it tells where the sweep is tracked. The exit status.
+    """
     from softmax_exp import jobs
 
-    sweep = Sweep.create(
-        plan.folder, [_expected(number, job) for number, job in enumerate(plan.jobs)], _about(arguments)
-    )
-    previous = signal.signal(signal.SIGTERM, _terminate)
-    interrupted = None
+    jobs.n_jobs, ended = n_jobs, None
     try:
-        plan.launch(run_job)
-    except KeyboardInterrupt:
-        interrupted = 130
-    except _Terminated:
-        interrupted = 143
-    finally:
-        jobs.finish(sweep)
-        signal.signal(signal.SIGTERM, previous)
-    return interrupted or exit_status(sweep)
+        if launch is not None:
+            launch(run_job)
+    except stops.Stopped as stopped:
+        ended = stopped.status
+    except jobs.Unkept as error:
+        print(redact(str(error)), file=sys.stderr)
+        ended = 1
+    try:
+        if stops.hurried():
+            jobs.abandon()
+        else:
+            jobs.finish(sweep, first)
+        status = exit_status(sweep)
+    except stops.Stopped as stopped:
+        jobs.abandon()
+        ended = status = stopped.status
+    except (OSError, ValueError) as error:
+        jobs.abandon()
+        print(redact(f"the sweep could not be finished: {error}"), file=sys.stderr)
+        ended = status = ended or 1
+    if ended:
+        print(f"go on by: {_command_to_resume(sweep)}", file=sys.stderr)
+    return ended or status
 
 
 def run_job(composed: DictConfig) -> None:
     """One job, Hydra's task function. A failure is told at once, kept in the job's folder, and ends here."""
     from softmax_exp import jobs
 
-    number = HydraConfig.get().job.num
+    if stops.join():
+        worker.end_with_parent()  # joblib's job processes would outlive a killed sweep
     experiment = config.read(composed)
+    number = HydraConfig.get().job.num if experiment.job is None else experiment.job
     folder = Sweep(experiment.folder).job_folder(number)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(experiment.config)))
+    with jobs.kept():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(experiment.config)))
     try:
         jobs.run_case(experiment, number)
     except Exception as error:
-        write_whole(folder / "error.txt", redact(traceback.format_exc()))
+        with jobs.kept():
+            write_whole(folder / "error.txt", redact(traceback.format_exc()))
         told = redact(f"job {number} ({experiment.case.title}) failed: {type(error).__name__}: {error}")
         print(f"{told}\n  traceback in {folder / 'error.txt'}", file=sys.stderr, flush=True)
 
@@ -98,15 +158,6 @@ def exit_status(sweep: Sweep) -> int:
     ]
     failed = any(record.status.failed for record in records)
     return 0 if not missing and not failed and any(record.status == Status.PASSED for record in records) else 1
-
-
-class _Terminated(BaseException):
-    """SIGTERM came; not an Exception, so that no job's boundary takes it for a failure of its own."""
-
-
-def _terminate(number: int, frame: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sweep is being finished now; a second one changes nothing
-    raise _Terminated
 
 
 def _show(arguments: list[str]) -> int:
@@ -134,10 +185,33 @@ def _refuse_flags(parsed: Any) -> None:
             )
 
 
-def _expected(number: int, job: compose.Job) -> dict[str, Any]:
+@contextlib.contextmanager
+def _written_to(folder: Path) -> Iterator[None]:
+    """Tell in words why a sweep's folder cannot be used."""
+    try:
+        yield
+    except BlockingIOError as error:
+        raise ConfigError(f"{folder} is being measured by another process; wait for it or stop it") from error
+    except OSError as error:
+        raise ConfigError(
+            f"outputs: {folder} cannot be written ({error.strerror or error}); choose outputs=…"
+        ) from error
+    except RuntimeError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _command_to_resume(sweep: Sweep) -> str:
+    try:
+        return f"{sweep.manifest()['command']} resume={sweep.sweep_id}"
+    except (OSError, ValueError, KeyError):
+        return "the same command with resume=true"
+
+
+def _expected(job: compose.Job) -> dict[str, Any]:
     experiment = job.experiment
     return {
-        "job": number,
+        "job": job.number,
+        "made_from": job.made_from,
         "overrides": job.told,
         "case": experiment.case.to_dict(),
         "variants": experiment.config["variants"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,21 +33,26 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from softmax_exp import config, guard
+from softmax_exp.cases import stable_hash
 from softmax_exp.checks import ConfigError
 from softmax_exp.config import Experiment, Schema
 from softmax_exp.redaction import note_secrets, redact
 
 PACKAGE = Path(__file__).parent
 CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "conf" / "config.yaml").is_file() else None
+_OURS = tuple(f"{name}=" for name in config.BESIDE if name != "tracking")
+_CODE = stable_hash([(PACKAGE / name).read_text() for name in ("config.py", "cases.py", "variant_checks.py")])
 CONF = CHECKOUT / "conf" if CHECKOUT else PACKAGE / "conf"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job of a sweep: the overrides that make its config, and what they came to."""
+    """One job of a sweep: its number, the overrides that make its config, and what they came to."""
 
+    number: int
     overrides: list[str]
     experiment: Experiment
+    made_from: str
 
     @property
     def told(self) -> list[str]:
@@ -64,6 +69,7 @@ class Loader(ConfigLoaderImpl):
     def __init__(self, search_path: ConfigSearchPath) -> None:
         super().__init__(search_path)
         self._cache: dict[tuple[str, ...], tuple[DictConfig, DictConfig]] = {}
+        self._hashes: dict[tuple[str, ...], str] = {}
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
         """The whole config of a job, Hydra's own part included."""
@@ -79,6 +85,20 @@ class Loader(ConfigLoaderImpl):
         job = copy.deepcopy(self._composed(master_config, rest)[1])
         self._apply_overrides_to_config(plain, job)
         return job
+
+    def made_from(self, master_config: DictConfig, overrides: list[str]) -> str:
+        """Equal for two jobs only if their configs are equal, tracking aside, and found without making them.
+
+        Empty where the environment has a say in it.
+        """
+        plain, rest = _split(overrides)
+        if tuple(rest) not in self._hashes:
+            fields: Any = OmegaConf.to_container(self._composed(master_config, rest)[1], resolve=False)
+            kept = {name: value for name, value in fields.items() if name not in config.BESIDE}
+            self._hashes[tuple(rest)] = "" if "${oc." in str(kept) else stable_hash([_CODE, kept])
+        texts = [str(each.input_line) for each in plain if each.key_or_group.split(".")[0] not in config.BESIDE]
+        base = self._hashes[tuple(rest)]
+        return stable_hash([base, sorted(texts)]) if base and "${oc." not in str(texts) else ""
 
     def _composed(self, master_config: DictConfig, overrides: list[str]) -> tuple[DictConfig, DictConfig]:
         if tuple(overrides) not in self._cache:
@@ -109,7 +129,7 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        """The sweep's folder; it does not exist yet."""
+        """The sweep's folder; that of a new sweep does not exist yet."""
         return self.jobs[0].experiment.folder
 
     def launch(self, task: Callable[[DictConfig], Any]) -> None:
@@ -124,19 +144,69 @@ class Plan:
         launcher.launch([job.overrides for job in self.jobs], initial_job_idx=0)
 
 
+@dataclass
+class Expansion:
+    """A command line composed and expanded into the overrides of its jobs, none of which is checked yet."""
+
+    master: DictConfig
+    loader: Loader
+    given: set[str]
+    jobs: list[list[str]]
+
+    @property
+    def outputs(self) -> Path:
+        """Where sweeps and the local store are."""
+        return Path(self.master.outputs or (CHECKOUT or Path.cwd()) / "outputs").absolute()
+
+    def made_from(self, number: int) -> str:
+        """`Loader.made_from` of a job."""
+        return self.loader.made_from(self.master, self.jobs[number])
+
+    def plan(
+        self, sweep_id: str, outputs: Path | None = None, remaining: Mapping[int, Sequence[str]] | None = None
+    ) -> Plan:
+        """Check the jobs. `remaining` chooses jobs by number, and of each the variants that are still to be measured.
+
+        ConfigError with the faults of the first job that has any.
+        """
+        outputs = outputs or self.outputs
+        with open_dict(self.master):
+            self.master.outputs, self.master.sweep_id = str(outputs), sweep_id
+        ours = [f"outputs={_quoted(str(outputs))}", f"sweep_id={_quoted(sweep_id)}"]
+        jobs = []
+        for number in range(len(self.jobs)) if remaining is None else remaining:
+            mine = [*self.jobs[number], *ours]
+            if remaining is not None:
+                mine += [f"job={number}", f"remaining=[{','.join(map(_quoted, remaining[number]))}]"]
+            jobs.append(Job(number, mine, self._experiment(number, mine), self.made_from(number)))
+        return Plan(self.master, self.loader, jobs)
+
+    def _experiment(self, number: int, overrides: list[str]) -> Experiment:
+        try:
+            return config.read(self.loader.load_job(self.master, overrides), self.given)
+        except (ConfigError, HydraException, OmegaConfBaseException) as error:
+            where = f"\n  in job {number} of {len(self.jobs)} ({' '.join(_told(overrides))}); nothing was started"
+            raise ConfigError(redact(guard.in_words(error)) + (where if len(self.jobs) > 1 else "")) from error
+
+
 def plan(overrides: Sequence[str], sweep_id: str, config_dir: str | None = None) -> Plan:
-    """Compose, expand and check a whole sweep. Nothing is written, nothing but Hydra is imported.
+    """Compose, expand and check a whole new sweep. Nothing is written, nothing but Hydra is imported.
 
     ConfigError with the faults of the first job that has any.
     """
+    return expand(overrides, config_dir).plan(sweep_id)
+
+
+def expand(overrides: Sequence[str], config_dir: str | None = None) -> Expansion:
+    """Compose a command line and expand it into jobs. ConfigError where Hydra cannot, or must not."""
     note_secrets(" ".join(overrides))
     try:
-        return _plan(list(overrides), sweep_id, config_dir)
+        return _expand(list(overrides), config_dir)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(redact(guard.in_words(error))) from error
 
 
-def _plan(overrides: list[str], sweep_id: str, config_dir: str | None) -> Plan:
+def _expand(overrides: list[str], config_dir: str | None) -> Expansion:
     register_schema()
     loader = _loader(config_dir)
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(overrides)
@@ -144,29 +214,13 @@ def _plan(overrides: list[str], sweep_id: str, config_dir: str | None) -> Plan:
     master = loader.load_configuration("config", overrides, RunMode.MULTIRUN)
     guard.refuse_code(master)
     note_secrets(str(OmegaConf.to_container(master, resolve=False)))
-
-    outputs = Path(master.outputs or (CHECKOUT or Path.cwd()) / "outputs").absolute()
-    with open_dict(master):
-        master.outputs, master.sweep_id = str(outputs), sweep_id
-    ours = [f"outputs={_quoted(str(outputs))}", f"sweep_id={_quoted(sweep_id)}"]
     hydra: Any = OmegaConf.to_container(master.hydra, resolve=False)  # `${...}` is each job's to resolve
     task_overrides = [f"{name}={value}" for name, value in (hydra["sweeper"]["params"] or {}).items()]
     task_overrides += hydra["overrides"]["task"]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(task_overrides)
     guard.refuse_overrides(parsed)
-    given = {override.key_or_group for override in parsed}
-    jobs = []
-    expanded = BasicSweeper.split_arguments(parsed, max_batch_size=None)[0]
-    for job_overrides in expanded:
-        try:
-            experiment = config.read(loader.load_job(master, job_overrides + ours), given)
-        except (ConfigError, HydraException, OmegaConfBaseException) as error:
-            if len(expanded) == 1:
-                raise
-            number = f"job {len(jobs)} of {len(expanded)} ({' '.join(_told(job_overrides))})"
-            raise ConfigError(redact(f"{guard.in_words(error)}\n  in {number}; nothing was started")) from error
-        jobs.append(Job(job_overrides + ours, experiment))
-    return Plan(master, loader, jobs)
+    jobs = [list(job) for job in BasicSweeper.split_arguments(parsed, max_batch_size=None)[0]]
+    return Expansion(master, loader, {override.key_or_group for override in parsed}, jobs)
 
 
 def register_schema() -> None:
@@ -189,7 +243,7 @@ def _loader(config_dir: str | None) -> Loader:
 
 
 def _told(overrides: Sequence[str]) -> list[str]:
-    plain = [text for text in overrides if not text.startswith(("outputs=", "sweep_id="))]
+    plain = [text for text in overrides if not text.startswith(_OURS)]
     return [redact(re.sub(r"\\(.)", r"\1", text)) for text in plain]
 
 

@@ -18,6 +18,8 @@ from softmax_exp.cases import DISTRIBUTIONS, DTYPE_ALIASES, ITEMSIZE, LAYOUTS, M
 from softmax_exp.checks import ConfigError
 from softmax_exp.redaction import redact, redact_values
 
+BESIDE = ("tracking", "outputs", "sweep_id", "resume", "retry", "job", "remaining")  # say nothing of what is measured
+
 __all__ = ["ConfigError", "Experiment", "MeasureSettings", "TrackingSettings", "from_fields", "read", "redact"]
 
 
@@ -116,7 +118,11 @@ class Schema:
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     outputs: str | None = key(None)
+    resume: Any = None
+    retry: Any = None
     sweep_id: str | None = key(None)
+    job: int | None = key(None, ge=0)
+    remaining: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,10 @@ class Experiment:
     outputs: Path
     sweep_id: str
     config: dict[str, Any]
+    job: int | None = None
+    """Its number in a sweep that is resumed; None in a new one, where Hydra counts."""
+    remaining: tuple[str, ...] | None = None
+    """The variants that a resumed sweep still has to measure in this case; None: all."""
 
     @property
     def folder(self) -> Path:
@@ -189,7 +199,7 @@ def read(config: DictConfig, given: Collection[str] = ()) -> Experiment:
     _refuse(checks.too_large(case))
 
     names = plain["variants"]
-    kept = {name: plain[name] for name in plain if name not in (*checks.SIZES, "outputs", "sweep_id")}
+    kept = {name: plain[name] for name in plain if name not in (*checks.SIZES, *BESIDE)}
     # a value that came from the environment may be a secret: what is kept is the name of its variable
     kept["tracking"] = raw["tracking"]
     return Experiment(
@@ -202,6 +212,8 @@ def read(config: DictConfig, given: Collection[str] = ()) -> Experiment:
         outputs=Path(plain["outputs"] or "outputs").absolute(),
         sweep_id=plain["sweep_id"] or "",
         config=redact_values(kept),
+        job=plain["job"],
+        remaining=None if plain["remaining"] is None else tuple(plain["remaining"]),
     )
 
 

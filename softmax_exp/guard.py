@@ -16,11 +16,11 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
-from softmax_exp.checks import ConfigError, nearest, unknown_key
+from softmax_exp.checks import OURS, ConfigError, nearest, unknown_key
 from softmax_exp.config import Schema
 
 GROUPS = ("workload", "measure", "tracking", "experiment")
-ONCE = ("outputs", "tracking", "experiment")  # one for a whole sweep
+ONCE = ("outputs", "tracking", "experiment", "resume", "retry")  # one for a whole sweep
 OPEN_TO_USERS = re.compile(r"hydra/launcher|hydra\.(mode|searchpath|launcher\..*|sweeper\.params\..*)")
 FIXED = {  # what a config may not change in Hydra: it would run code, or put files elsewhere
     "callbacks": {},
@@ -50,8 +50,8 @@ def refuse_overrides(overrides: Sequence[Override]) -> None:
             )
         if name.split(".")[-1] == "_target_" or "_target_" in value:
             raise ConfigError(f"{name} ({value}) must not name code to call (_target_)")
-        if name == "sweep_id":
-            raise ConfigError(f"sweep_id ({value}) is set by the program; leave it out")
+        if name in OURS:
+            raise ConfigError(f"{name} ({value}) is set by the program; leave it out")
         if name.split(".")[0] in ONCE and override.is_sweep_override():
             raise ConfigError(
                 f"{name} ({value}) must be one value for a whole sweep; run the others as sweeps of their own"

@@ -6,10 +6,12 @@ the sweep the table and the links.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
@@ -39,7 +41,7 @@ class Session:
         self.store = _in_thread(_open_store, experiment.tracking, experiment.outputs)
         self.tracking_told = False
         sweep = Sweep(experiment.folder)
-        self.display = Display(len(sweep.manifest()["jobs"]))
+        self.display = Display(n_jobs or len(sweep.manifest()["jobs"]))
         self.host = environment.describe_host()
         self.device: dict[str, Any] = {}
 
@@ -64,6 +66,22 @@ _session: Session | None = None
 _worker: worker.Worker | None = None  # started before the session, to ask it about the machine
 
 
+n_jobs: int | None = None  # of this run, where the command knows; a resumed sweep runs only some
+
+
+class Unkept(BaseException):
+    """A result cannot be written, so there is no sense in measuring more; not an Exception: it ends the sweep."""
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Where what is written belongs to the sweep: Unkept if it cannot be."""
+    try:
+        yield
+    except OSError as error:
+        raise Unkept(f"the sweep is stopped, because its results cannot be kept: {error}") from error
+
+
 def environments(devices: list[str], log: Path) -> dict[str, str]:
     """The environment hash of each device that is wished for. RuntimeError where the measuring process fails."""
     global _worker
@@ -82,9 +100,10 @@ def run_case(experiment: Experiment, job: int) -> None:
     global _session
     sweep = Sweep(experiment.folder)
     folder = sweep.job_folder(job)
-    folder.mkdir(parents=True, exist_ok=True)
-    if _session is None:
-        _session = Session(experiment, folder / "worker.log")
+    with kept():
+        folder.mkdir(parents=True, exist_ok=True)
+        if _session is None:
+            _session = Session(experiment, folder / "worker.log")
     session, case = _session, experiment.case
     measured, again = _to_measure(experiment)
     started_at = now()
@@ -95,14 +114,16 @@ def run_case(experiment: Experiment, job: int) -> None:
         kind = event.pop("event")
         if kind == "result" and event["variant"] not in again:
             event |= {"measured_again": again}
-            whole = environment.keep_environment(sweep.folder, {"host": session.host, "device": session.device})
-            record = _record(experiment, job, event | {"started_at": started_at, "environment_hash": whole})
-            sweep.append(record)
+            with kept():
+                whole = environment.keep_environment(sweep.folder, {"host": session.host, "device": session.device})
+                record = _record(experiment, job, event | {"started_at": started_at, "environment_hash": whole})
+                sweep.append(record)
             records.append(record)
             if record.status.failed:
                 session.display.note(redact(f"{record.status} {record.title}: {record.message}"))
         elif kind == "samples":
-            append_line(folder / "samples.jsonl", json.dumps(event))
+            with kept():
+                append_line(folder / "samples.jsonl", json.dumps(event))
         elif kind == "phase":
             session.display.phase(event["variant"], event["phase"])
         elif kind == "progress":
@@ -125,19 +146,31 @@ def run_case(experiment: Experiment, job: int) -> None:
         session.display.done(case.title, records)
 
 
-def finish(sweep: Sweep) -> None:
-    """End the worker, print the table of what is on disk, send the rest to MLflow, print where to look."""
+def abandon() -> None:
+    """End the worker and the display at once; what is recorded is on disk, and MLflow can hear of it later."""
+    global _session, _worker
+    session, _session = _session, None
+    for each in filter(None, (_worker, session and session.worker)):
+        each.stop()
+    _worker = None
+    if session is not None:
+        session.display.stop()
+
+
+def finish(sweep: Sweep, experiment: Experiment) -> None:
+    """End the worker, print the table of what is on disk, send the rest to MLflow, print where to look.
+
+    `experiment` tells where the sweep is tracked; in a parallel launcher this process has run no job of it.
+    """
     from softmax_exp import tracking
 
     global _session
-    session, _session = _session, None
+    session = _session = _session or Session(experiment, None)
+    session.worker.stop()
     records = sweep.records()
-    if session is not None:
-        session.worker.stop()
     reports = _report(sweep)
-    if session is not None:
-        session.tracked("finish", sweep, attachments=reports)
-        session.display.stop()
+    session.tracked("finish", sweep, attachments=reports)
+    abandon()
     console = Console(width=None if sys.stdout.isatty() else 120)
     print_table(records, console)
     missing = len(list(sweep.expected_cells())) - len(records)
@@ -146,7 +179,7 @@ def finish(sweep: Sweep) -> None:
     print(f"records: {sweep.records_path}")
     for path in reports[:1]:
         print(f"report: {path}")
-    store = session.store.result() if session is not None and not session.store.exception() else None
+    store = session.store.result() if not session.store.exception() else None
     if store is not None:
         try:
             for label, address in tracking.links(store, sweep):

@@ -6,11 +6,13 @@ moment, and a `Sweep` to read them, with the manifest of every cell that was exp
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -127,6 +129,8 @@ class Record:
     speedup_ci_low: float | None = None
     speedup_ci_high: float | None = None
     verdict: str | None = None
+    measured_again: list[str] = field(default_factory=list)
+    """In a resumed sweep: what was measured beside this cell for the sake of its speed-up alone, and not recorded."""
 
     # what it cost
     first_call_s: float | None = None
@@ -164,13 +168,28 @@ class Record:
         fields = json.loads(line)
         if not isinstance(fields, dict) or fields.get("format") != FORMAT:
             raise ValueError(f"not a record of format {FORMAT}: {line[:80]!r}")
-        known = {f.name for f in dataclasses.fields(Record)}
+        known = {name: value for name, value in fields.items() if name in _KINDS}
+        for name, value in known.items():
+            if not isinstance(value, _KINDS[name]):
+                raise ValueError(f"not a whole record: {name} is {value!r}")
+        if not all(_HASH.fullmatch(known.get(name, "")) for name in HASHES):
+            raise ValueError("not a whole record: a hash is none")  # it names a file, so it may hold no path
         try:
-            record = Record(**{name: value for name, value in fields.items() if name in known})
-            record.status = Status(record.status)
+            record = Record(**known)
         except TypeError as error:
             raise ValueError(f"not a whole record: {error}") from error
+        record.status = Status(record.status)
         return record
+
+
+HASHES = ("config_hash", "kernel_hash", "environment_hash", "input_checksum")
+_HASH = re.compile(r"[0-9a-f]{0,64}")
+_PLAIN = {"str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict, "Status": str}
+_KINDS = {  # what a field may be in JSON, by the first word of its type
+    f.name: (*([each] if isinstance(each, type) else each), *([type(None)] if "None" in str(f.type) else []))
+    for f in dataclasses.fields(Record)
+    if (each := _PLAIN[re.split(r"\W", str(f.type))[0]])
+}
 
 
 def _finite(value: Any) -> Any:
@@ -253,6 +272,13 @@ class Sweep:
         for job in self.manifest()["jobs"]:
             for variant in job["variants"]:
                 yield job["job"], variant
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Measure into this sweep, alone. BlockingIOError where another process does, OSError where it is read-only."""
+        with (self.folder / "manifest.json").open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
 
     def append(self, record: Record) -> None:
         """Keep a record, whatever happens next."""

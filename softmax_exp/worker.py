@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import gc
 import json
+import math
 import mmap
 import os
 import select
@@ -22,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softmax_exp import device_lock
 from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
 from softmax_exp.records import Status
@@ -30,6 +33,9 @@ if TYPE_CHECKING:  # measure imports torch, which the owner must not
     from softmax_exp.measure import Request
 
 STARTUP_DEADLINE_S = 180.0  # importing torch and making a CUDA context on a cold disk
+GRACE_S = 5.0  # for a round to end, or for results to arrive, once the user wants it to stop
+SHORT_PHASES = ("measure", "check again")
+STOPPED = "stopped by the user"
 NAME_BYTES = 256
 PR_SET_PDEATHSIG = 1
 
@@ -52,6 +58,8 @@ class Worker:
         self.log = Path(os.devnull)
         self._events = b""
         self._running: mmap.mmap | None = None
+        self._wake: tuple[int, int] | None = None
+        self._stopping = False
 
     def start(self, log: Path) -> None:
         """Start the process if there is none; call it from the main thread, whose death ends the process.
@@ -81,6 +89,12 @@ class Worker:
             os.close(descriptor)
         self._events = b""
 
+    def stop_soon(self) -> None:
+        """End the running request with its round; what has no result by then is KILLED. Safe in a signal handler."""
+        self._stopping = True
+        if self._wake is not None:
+            os.write(self._wake[1], b"!")
+
     def stop(self) -> None:
         """End the process and everything that it started, at once."""
         if self.process is None:
@@ -98,6 +112,15 @@ class Worker:
         `request` holds the fields of a `Request` as JSON values. Every variant gets exactly one `result`.
         """
         remaining = list(request["variants"])
+        self._stopping, self._wake = False, os.pipe()
+        try:
+            self._measure(request, remaining, log, tell)
+        finally:
+            wake, self._wake = self._wake, None
+            for descriptor in wake:
+                os.close(descriptor)
+
+    def _measure(self, request: dict[str, Any], remaining: list[str], log: Path, tell: Callable[[Event], None]) -> None:
         while remaining:
             n_before = len(remaining)
             self.start(log)
@@ -109,15 +132,23 @@ class Worker:
                 suspect = self._suspect()
                 self.stop()
                 tell({"event": "lost", "variant": suspect, "message": str(lost)})
-                if suspect not in remaining and len(remaining) < n_before:
+                if suspect not in remaining and len(remaining) < n_before and not self._stopping:
                     continue  # the culprit has told its own result; a fresh process measures the others
-                blamed = [suspect] if suspect in remaining else list(remaining)
+                blamed = [suspect] if suspect in remaining and not self._stopping else list(remaining)
                 for name in blamed:
                     remaining.remove(name)
                     tell({"event": "result", "variant": name, "status": lost.status, "message": str(lost)})
             except BaseException:
                 self.stop()  # what it would still say belongs to this request and must not reach the next one
                 raise
+
+    def environments(self, devices: list[str], log: Path) -> dict[str, dict[str, Any]]:
+        """What the process says of each device that is wished for; empty for one that is not there. Raises Lost."""
+        self.start(log)
+        self._send({"devices": devices, "log": str(log)})
+        event = self._next_event(time.monotonic() + STARTUP_DEADLINE_S, "the measuring process does not start")
+        assert event is not None  # no request runs that could be stopped
+        return event["devices"]
 
     def _send(self, request: dict[str, Any]) -> None:
         assert self._running is not None
@@ -134,8 +165,14 @@ class Worker:
         deadline_s, phase = STARTUP_DEADLINE_S, "start of the measuring process"
         deadline = time.monotonic() + deadline_s
         while True:
+            if self._stopping:  # a round is waited for, and results that are all but there; a compilation is not
+                deadline = min(deadline, time.monotonic() + (GRACE_S if phase in SHORT_PHASES else 0.0))
             event = self._next_event(deadline, f"{phase} took longer than {deadline_s:g} s")
+            if event is None:
+                continue
             kind = event["event"]
+            if self._stopping and kind in ("progress", "phase") and phase == "measure":
+                raise Lost(Status.KILLED, STOPPED)
             if kind == "done":
                 return
             if kind == "poisoned":
@@ -151,11 +188,17 @@ class Worker:
                     remaining.remove(event["variant"])
             tell(event)
 
-    def _next_event(self, deadline: float, late: str) -> Event:
+    def _next_event(self, deadline: float, late: str) -> Event | None:
+        """The next event; None where the user has asked to stop meanwhile."""
+        wake = [] if self._wake is None else [self._wake[0]]
         while b"\n" not in self._events:
-            readable, _, _ = select.select([self._messages], [], [], max(0.0, deadline - time.monotonic()))
+            left_s = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+            readable, _, _ = select.select([self._messages, *wake], [], [], left_s)
             if not readable:
-                raise Lost(Status.TIMEOUT, late)
+                raise Lost(Status.KILLED, STOPPED) if self._stopping else Lost(Status.TIMEOUT, late)
+            if wake and wake[0] in readable:
+                os.read(wake[0], 1)
+                return None
             data = os.read(self._messages, 1 << 16)
             if not data:
                 raise self._death()
@@ -164,6 +207,8 @@ class Worker:
         return json.loads(line)
 
     def _death(self) -> Lost:
+        if self._stopping:
+            return Lost(Status.KILLED, STOPPED)
         assert self.process is not None
         try:
             code = self.process.wait(timeout=10)
@@ -177,10 +222,15 @@ class Worker:
         return self._running[:].rstrip(b"\0").decode(errors="replace")
 
 
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """The measuring process: read requests, measure, write events, until the requests end."""
     requests, messages, shared, parent = map(int, sys.argv[1:])
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if os.getppid() != parent:
         sys.exit("the owner ended before its measuring process began")
     for ours in (signal.SIGINT, signal.SIGTERM):
@@ -193,25 +243,23 @@ def main() -> None:
     def watch(name: str) -> None:
         running[:] = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
 
-    from softmax_exp import environment
-    from softmax_exp.inputs import resolve_device
     from softmax_exp.measure import Poisoned, Request, measure
 
     gc.collect()
     gc.freeze()  # torch's own half a million objects need not be looked at after every case
-    described = set()
     with open(requests) as lines:
         for line in lines:
             fields = json.loads(line)
             _write_output_to(fields.pop("log"))
+            if "devices" in fields:
+                tell({"event": "devices", "devices": {wish: _describe(wish) for wish in fields["devices"]}})
+                continue
             request = _request(Request, fields)
-            with contextlib.suppress(RuntimeError):  # a device that is not there is measure's to tell
-                device = resolve_device(request.case.device)
-                if device not in described:
-                    described.add(device)
-                    tell({"event": "device", "environment": environment.describe_device(device)})
+            device = _describe(request.case.device)
+            tell({"event": "device", "environment": device})
             try:
-                measure(request, tell, watch)
+                with device_lock.held(device.get("uuid") or device.get("type"), tell):
+                    measure(request, tell, watch)
             except Poisoned as poisoned:
                 if poisoned.args[0] is not None:
                     tell(poisoned.args[0])
@@ -220,6 +268,17 @@ def main() -> None:
                 os._exit(3)
             watch("")
             tell({"event": "done"})
+
+
+@functools.cache
+def _describe(wish: str) -> dict[str, Any]:
+    from softmax_exp import environment
+    from softmax_exp.inputs import resolve_device
+
+    try:
+        return environment.describe_device(resolve_device(wish))
+    except RuntimeError:  # a device that is not there is measure's to tell
+        return {}
 
 
 def _request(kind: type[Request], fields: dict[str, Any]) -> Request:

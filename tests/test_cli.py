@@ -17,14 +17,14 @@ from hydra.core.utils import JobReturn
 from omegaconf import DictConfig, OmegaConf
 
 import softmax_exp
-from softmax_exp import cli, compose
+from softmax_exp import cli, compose, jobs, variants
 from softmax_exp.config import Experiment
 from softmax_exp.records import Record, Status, Sweep
 
 ROOT = Path(__file__).parent.parent
 
 
-def record(experiment: Experiment, job: int, variant: str, status: Status) -> None:
+def record(experiment: Experiment, job: int, variant: str, status: Status, environment: str = "e0") -> None:
     case = experiment.case
     Sweep(experiment.folder).append(
         Record(
@@ -37,6 +37,9 @@ def record(experiment: Experiment, job: int, variant: str, status: Status) -> No
             dtype=case.dtype,
             mode=case.mode,
             status=status,
+            config_hash=experiment.config_hash,
+            kernel_hash="" if variant == "all" else variants.kernel_hash(variant),
+            environment_hash=environment,
         )
     )
 
@@ -44,20 +47,33 @@ def record(experiment: Experiment, job: int, variant: str, status: Status) -> No
 class Joint(types.ModuleType):
     """Stands in for softmax_exp.jobs: what the command calls for each job and at the end."""
 
+    Unkept, kept, n_jobs = jobs.Unkept, staticmethod(jobs.kept), 0
+
     def __init__(self) -> None:
         super().__init__("softmax_exp.jobs")
         self.ran: list[int] = []
         self.finished: list[Sweep] = []
         self.on_job: Callable[[Experiment, int], None] = lambda experiment, job: None
         self.statuses: dict[tuple[int, str], Status] = {}
+        self.abandoned = 0
+        self.asked: list[list[str]] = []
+        self.environment = "e0"
+
+    def environments(self, devices: list[str], log: Path) -> dict[str, str]:
+        self.asked.append(devices)
+        return {device: self.environment for device in devices}
+
+    def abandon(self) -> None:
+        self.abandoned += 1
 
     def run_case(self, experiment: Experiment, job: int) -> None:
         self.ran.append(job)
         self.on_job(experiment, job)
-        for variant in experiment.variants:
-            record(experiment, job, variant, self.statuses.get((job, variant), Status.PASSED))
+        for variant in experiment.variants if experiment.remaining is None else experiment.remaining:
+            record(experiment, job, variant, self.statuses.get((job, variant), Status.PASSED), self.environment)
 
-    def finish(self, sweep: Sweep) -> None:
+    def finish(self, sweep: Sweep, experiment: Experiment) -> None:
+        assert experiment.folder == sweep.folder
         self.finished.append(sweep)
 
 

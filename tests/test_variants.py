@@ -21,6 +21,7 @@ def test_names_are_known_without_importing_torch():
 def test_every_variant_loads_under_its_name_with_a_hash_of_its_sources(name):
     variant = variants.load(name)
     assert variant.name == name and len(variant.kernel_hash) == 16
+    assert variant.kernel_hash == variants.kernel_hash(name), "known without loading it"
     assert variant.needs_cuda == name.startswith("triton")
 
 

@@ -50,21 +50,14 @@ class Variant:
     @property
     def kernel_hash(self) -> str:
         """16 hexadecimal digits that change with the content of the declared source files."""
-        digest = hashlib.sha256()
-        for path in sorted(self.sources):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-        return digest.hexdigest()[:16]
+        return _hash(self.sources)
 
 
 @functools.cache
 def names() -> dict[str, Path]:
     """The names of all built-in variants and their files, read without importing any of them."""
-    found = {}
-    for path in sorted(FOLDER.glob("[a-z]*.py")):  # the package's own file begins with an underscore
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "NAME" for t in node.targets):
-                found[ast.literal_eval(node.value)] = path
-    return found
+    paths = sorted(FOLDER.glob("[a-z]*.py"))  # the package's own file begins with an underscore
+    return {name: path for path in paths if (name := _constant(path, "NAME")) is not None}
 
 
 def check(name: str) -> None:
@@ -86,19 +79,45 @@ def check(name: str) -> None:
         )
 
 
+def kernel_hash(name: str) -> str:
+    """The `kernel_hash` of a variant without importing it. ValueError as `check`."""
+    check(name)
+    return _hash(_sources(names()[name]) if name in names() else (Path(name.rpartition(":")[0]).resolve(),))
+
+
 def load(name: str) -> Variant:
     """The variant of that name, importing its file. ValueError as `check`."""
     check(name)
     if name in names():
         path = names()[name]
         module = importlib.import_module(f"{__name__}.{path.stem}")
-        sources = [path]
-        for source in getattr(module, "SOURCES", ()):
-            place = FOLDER.parent / source
-            sources += sorted(place.rglob("*.py")) if place.is_dir() else [place]
-        return Variant(name, module.build, getattr(module, "NEEDS_CUDA", False), tuple(sources))
+        return Variant(name, module.build, getattr(module, "NEEDS_CUDA", False), _sources(path))
     path, _, function = name.rpartition(":")
     return _foreign(name, Path(path).resolve(), function)
+
+
+def _sources(path: Path) -> tuple[Path, ...]:
+    """The file of a built-in variant, and those that it declares in SOURCES."""
+    found = [path]
+    for source in _constant(path, "SOURCES") or ():
+        place = FOLDER.parent / source
+        found += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    return tuple(found)
+
+
+def _constant(path: Path, name: str) -> Any:
+    """The literal that a file assigns to a name at its top level, read without importing it; None where it does not."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+            return ast.literal_eval(node.value)
+    return None
+
+
+def _hash(sources: tuple[Path, ...]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(sources):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def _foreign(name: str, path: Path, function: str) -> Variant:
