@@ -12,9 +12,11 @@ import triton.language as tl
 
 from softmax_exp.kernels.tile import (
     end_columns,
+    is_kept,
     keep_packed,
     lane_sum,
     locate_rows,
+    row_base,
     row_bounds,
     row_sum,
     store_ends,
@@ -45,10 +47,10 @@ def load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, EXACT: tl.constexp
 
 @triton.jit
 def product_of(y, dy, column, shift, keep_to, PARTIAL: tl.constexpr):
-    """The product y * dy in float32; 0 outside the kept columns if PARTIAL."""
+    """The product y * dy in float32; 0 outside the columns that are kept (PARTIAL as for `logits_of`)."""
     product = y.to(tl.float32) * dy.to(tl.float32)
-    if PARTIAL:
-        product = tl.where((column >= shift) & (column < keep_to), product, 0.0)
+    if PARTIAL != "none":
+        product = tl.where(is_kept(column, shift, keep_to, PARTIAL), product, 0.0)
     return product
 
 
@@ -83,6 +85,7 @@ def tile_backward(
     ACCESS: tl.constexpr,
     EXACT: tl.constexpr,
     PACKED: tl.constexpr,
+    ROTATED: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
@@ -90,27 +93,29 @@ def tile_backward(
     """One program: ROWS rows of dx, each held whole in COLS (and REST) columns and its two ends."""
     dy_ptr = tl.multiple_of(dy_ptr - dy_lead, 16) if ACCESS != "scalar" else dy_ptr - dy_lead
     row, row_ok, query, dy_offset, _ = locate_rows(
-        n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, WIDE, SPLIT, False
+        n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, WIDE, SPLIT, 0
     )
-    dy_base, shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
-    y_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
+    dy_base = row_base(dy_offset + dy_lead, VECTOR, ACCESS)
+    y_base = row_base(row * n_cols, VECTOR, ACCESS)
+    shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, dy_base, query, n_cols, n_queries, VECTOR, ACCESS, CAUSAL)
     read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
     READ_ALL: tl.constexpr = EXACT and not CAUSAL
-    column = tile_columns(COLS, LANES)
+    PARTIAL: tl.constexpr = "after" if CAUSAL else "none"
+    column = tile_columns(row, COLS, LANES, ROTATED)
     wanted = row_ok & (column // VECTOR * VECTOR < read_to)
     y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READ_ALL)
-    product = lane_sum(product_of(y, dy, column, shift, keep_to, CAUSAL))
+    product = lane_sum(product_of(y, dy, column, shift, keep_to, PARTIAL))
     if REST > 0:
-        rest_column = COLS + tile_columns(REST, LANES)
+        rest_column = COLS + tile_columns(row, REST, LANES, False)
         rest_wanted = row_ok & (rest_column // VECTOR * VECTOR < read_to)
         rest_y, rest_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, rest_column, rest_wanted, False)
-        product += lane_sum(product_of(rest_y, rest_dy, rest_column, shift, keep_to, CAUSAL))
+        product += lane_sum(product_of(rest_y, rest_dy, rest_column, shift, keep_to, PARTIAL))
     product = row_sum(product)
     if ACCESS == "shifted":
         end_first, end_column = end_columns(n_whole, VECTOR)
         end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
         end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, False)
-        product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, True))
+        product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, "around"))
 
     if PACKED:
         y, dy = keep_packed(y), keep_packed(dy)

@@ -18,6 +18,7 @@ from softmax_exp.kernels.tile import (
     load_x,
     locate_rows,
     logits_of,
+    row_base,
     row_bounds,
     row_max,
     row_sum,
@@ -68,12 +69,13 @@ def tile_forward(
     ACCESS: tl.constexpr,
     EXACT: tl.constexpr,
     PACKED: tl.constexpr,
+    ROTATED: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
     MASK: tl.constexpr,
     MASK_ACCESS: tl.constexpr,
-    MASK_SHARED: tl.constexpr,
+    QUERIES: tl.constexpr,
     SCALED: tl.constexpr,
     SAFE: tl.constexpr,
 ):
@@ -81,36 +83,39 @@ def tile_forward(
     x_ptr = tl.multiple_of(x_ptr - x_lead, 16) if ACCESS != "scalar" else x_ptr - x_lead
     row, row_ok, query, x_offset, mask_start = locate_rows(
         n_rows, n_heads, n_queries, x_stride_b, x_stride_h, x_stride_q, mask_stride_b, mask_stride_h, mask_stride_q,
-        ROWS, WIDE, SPLIT, MASK_SHARED,
+        ROWS, WIDE, SPLIT, QUERIES,
     )  # fmt: skip
-    x_base, shift, n_whole, keep_to = row_bounds(x_offset + x_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
-    out_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
+    x_base = row_base(x_offset + x_lead, VECTOR, ACCESS)
+    out_base = row_base(row * n_cols, VECTOR, ACCESS)
+    shift, n_whole, keep_to = row_bounds(x_offset + x_lead, x_base, query, n_cols, n_queries, VECTOR, ACCESS, CAUSAL)
+    if MASK_ACCESS == "aligned":
+        mask_start = row_base(mask_start, VECTOR, "aligned")
     read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
     READ_ALL: tl.constexpr = EXACT and not CAUSAL
     # -inf, which stands for what is not read, survives anything but a multiplication by a scale <= 0.
-    PARTIAL: tl.constexpr = CAUSAL or (SCALED and not EXACT)
-    column = tile_columns(COLS, LANES)
+    PARTIAL: tl.constexpr = "after" if CAUSAL or (SCALED and not EXACT) else "none"
+    column = tile_columns(row, COLS, LANES, ROTATED)
     wanted = row_ok & (column // VECTOR * VECTOR < read_to)
     bias_wanted = wanted
-    if MASK_SHARED and MASK_ACCESS == "aligned":
+    if QUERIES > 0 and MASK_ACCESS == "aligned":
         # One row of the mask for all rows of the tile: loaded as one.
         bias_wanted = column // VECTOR * VECTOR < n_cols
     x = load_x(x_ptr + x_base + column, wanted, READ_ALL)
     logits = logits_of(
         x, mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
-        VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+        PARTIAL, MASK, MASK_ACCESS, SCALED,
     )  # fmt: skip
     largest = lane_max(logits)
     if REST > 0:
-        rest_column = COLS + tile_columns(REST, LANES)
+        rest_column = COLS + tile_columns(row, REST, LANES, False)
         rest_wanted = row_ok & (rest_column // VECTOR * VECTOR < read_to)
         rest_bias_wanted = rest_wanted
-        if MASK_SHARED and MASK_ACCESS == "aligned":
+        if QUERIES > 0 and MASK_ACCESS == "aligned":
             rest_bias_wanted = rest_column // VECTOR * VECTOR < n_cols
         rest_x = load_x(x_ptr + x_base + rest_column, rest_wanted, False)
         rest_logits = logits_of(
             rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
-            VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+            PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         largest = tl.maximum(largest, lane_max(rest_logits))
     largest = row_max(largest)
@@ -120,7 +125,7 @@ def tile_forward(
         end_x = load_x(x_ptr + x_base + end_column, end_wanted, False)
         end_logits = logits_of(
             end_x, mask_ptr, mask_start, end_column, end_wanted, shift, keep_to, scale,
-            VECTOR, True, MASK, MASK_ACCESS, SCALED,
+            "around", MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         largest = tl.maximum(largest, row_max(end_logits))
     if SAFE:
@@ -129,20 +134,8 @@ def tile_forward(
     if PACKED:
         x = keep_packed(x)
         logits = logits_of(
-            x,
-            mask_ptr,
-            mask_start,
-            column,
-            bias_wanted,
-            shift,
-            keep_to,
-            scale,
-            VECTOR,
-            PARTIAL,
-            MASK,
-            MASK_ACCESS,
-            SCALED,
-        )
+            x, mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale, PARTIAL, MASK, MASK_ACCESS, SCALED
+        )  # fmt: skip
     powers = exp_of_difference(logits, largest, exponent_scale)
     total = lane_sum(powers)
     if REST > 0:
@@ -150,7 +143,7 @@ def tile_forward(
             rest_x = keep_packed(rest_x)
             rest_logits = logits_of(
                 rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
-                VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+                PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
         rest_powers = exp_of_difference(rest_logits, largest, exponent_scale)
         total += lane_sum(rest_powers)
@@ -165,7 +158,7 @@ def tile_forward(
     if PACKED:
         logits = logits_of(
             keep_packed(x), mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
-            VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+            PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         powers = exp_of_difference(logits, largest, exponent_scale)
     y = (powers * factor).to(out_ptr.dtype.element_ty)
@@ -177,7 +170,7 @@ def tile_forward(
         if PACKED:
             rest_logits = logits_of(
                 keep_packed(rest_x), mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
-                VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+                PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
             rest_powers = exp_of_difference(rest_logits, largest, exponent_scale)
         rest_y = (rest_powers * factor).to(out_ptr.dtype.element_ty)

@@ -124,7 +124,7 @@ def run_forward(x: torch.Tensor, mask: torch.Tensor | None, options: Options) ->
     if run is None:
         check_device(x)
         dim, scale, causal, safe, overrides = options
-        run = _remember(key, prepare_forward(x, dim, scale, mask, causal, safe, dict(overrides)))
+        run = _remember(key, prepare_forward(x, dim, scale, mask, causal, safe, dict(overrides)).run)
     return run(x, mask)
 
 
@@ -136,7 +136,7 @@ def run_backward(dy, y, dim, scale, causal, overrides: Overrides = ()) -> torch.
     )  # fmt: skip
     run = _prepared.get(key)
     if run is None:
-        run = _remember(key, prepare_backward(dy, y, dim, scale, causal, dict(overrides)))
+        run = _remember(key, prepare_backward(dy, y, dim, scale, causal, dict(overrides)).run)
     return run(dy, y)
 
 
@@ -153,7 +153,8 @@ class _Softmax(torch.autograd.Function):
         y = run_forward(x, mask, options)
         ctx.save_for_backward(y)
         ctx.options = options
-        ctx.mask_like = None if mask is None else (mask.shape, mask.dtype)
+        if mask is not None:
+            ctx.mask_like = (mask.shape, mask.dtype)
         return y
 
     @staticmethod

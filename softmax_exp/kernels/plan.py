@@ -35,6 +35,9 @@ class Plan:
     rest: columns of a second, smaller tile beside the first, for widths little above a power of two; 0 for none.
     packed: whether 16-bit rows are held as they were read, and converted again where they are used again.
     max_registers: a thread's, so that enough programs share an SM; 0: as many as the compiler wants.
+    rotated: whether row r is read from its r-th part on, so that rows of a power of two do not all begin alike.
+    queries: 0: a program's rows are neighbours. Else, if a mask is the same for all batches and heads, a program takes
+    rows of one query, and programs go over so many neighbouring queries of all batches and heads before the next ones.
     access: `aligned`: rows begin and end at 16-byte boundaries; `shifted`: they do not, but those of all tensors
     alike, so that all but their ends can be moved 16 bytes at a time; `scalar`: neither.
     """
@@ -47,6 +50,8 @@ class Plan:
     num_stages: int
     packed: bool
     max_registers: int
+    rotated: bool
+    queries: int
     access: str
 
     def lanes(self, itemsize: int) -> int:
@@ -55,7 +60,9 @@ class Plan:
         return min(self.cols, 32 * vector * self.num_warps)
 
 
-OVERRIDES = ("kernel", "rows", "cols", "rest", "num_warps", "num_stages", "packed", "max_registers")
+OVERRIDES = (
+    "kernel", "rows", "cols", "rest", "num_warps", "num_stages", "packed", "max_registers", "rotated", "queries",
+)  # fmt: skip
 
 
 def plan(
@@ -79,37 +86,63 @@ def plan(
     vector = 1 if access == "scalar" else 16 // itemsize
     # The tile holds whole vectors; the ends of shifted rows are beside it.
     width = max(n_cols // vector if access == "shifted" else -(-n_cols // vector), 1) * vector
-    kernel = overrides.get("kernel") or _kernel(width * itemsize, mode, mask)
+    queries = 64 if mask not in ("none", "causal") else 0
+    kernel = overrides.get("kernel") or _kernel(width * itemsize, itemsize, mode, mask, gpu)
     if kernel == "two_pass":
-        chosen = Plan("two_pass", 1, 4096, 0, 8, 2, False, 0, access)
+        chosen = Plan("two_pass", 1, 4096, 0, 8, 2, False, 0, False, queries, access)
     elif kernel == "long_rows":
-        chosen = Plan("long_rows", 1, 0, 0, 4, 1, False, 0, access)
+        chosen = Plan("long_rows", 1, 0, 0, 4, 1, False, 0, False, 0, access)
     else:
-        rows, warps, packed, max_registers = _tile(width * itemsize, itemsize, mode, mask)
+        rows, warps, packed = _tile(width * itemsize, itemsize, mode, mask, access)
         warps = int(overrides.get("num_warps", warps))
-        chosen = Plan("tile", rows, next_power_of_2(width), 0, warps, 1, packed, max_registers, access)
+        chosen = Plan("tile", rows, next_power_of_2(width), 0, warps, 1, packed, 0, False, queries, access)
         chosen = _with_rest(chosen, width, itemsize)
     return _with_overrides(chosen, overrides, width, itemsize)
 
 
-def _kernel(row_bytes: int, mode: str, mask: str) -> str:
-    """A row is held by one program while it fits the registers of an SM; only unmasked rows are spread over several."""
-    if row_bytes <= (128 if mode == "forward" else 64) * _KIB:
+def _kernel(row_bytes: int, itemsize: int, mode: str, mask: str, gpu: Gpu) -> str:
+    """A row is held by one program while it fits half of an SM's registers: in float32, or as y and dy in backward.
+
+    Longer ones are spread over several programs if they are not masked.
+    """
+    held = row_bytes * (4 // itemsize if mode == "forward" else 2)
+    if held <= gpu.registers_per_sm * 4 // 2:
         return "tile"
     return "long_rows" if mask == "none" else "two_pass"
 
 
-def _tile(row_bytes: int, itemsize: int, mode: str, mask: str) -> tuple[int, int, bool, int]:
-    """(rows a program, warps, packed, max_registers) for rows held whole; from a sweep on an H200."""
+def _tile(row_bytes: int, itemsize: int, mode: str, mask: str, access: str) -> tuple[int, int, bool]:
+    """(rows a program, warps, packed) for rows held whole.
+
+    The best of sweeps on an H200, as a rule: 1 KiB of a row a warp, two vectors a thread, to 16 KiB; then as many
+    warps as let two programs and more share an SM. What makes rows dearer to compute than to move (shifted ends,
+    masks) wants more of the row in a thread. The order of programs for masks, `queries`, is by reasoning alone.
+    """
     size = next_power_of_2(row_bytes)
+    bias = mask not in ("none", "causal")
+    packed = itemsize == 2 and size >= 32 * _KIB and not bias
     if size <= 512:
-        return max(1, 4096 // size), 4, False, 0
-    if size <= 1024:
-        return 2, 1, False, 0
+        return 4096 // size, 4, False
+    if access == "shifted":
+        most = 16 if itemsize == 4 or size > 32 * _KIB else 4
+        rows = 2 if size <= _KIB else 1
+        return rows, max(1, min(most, next_power_of_2(row_bytes // (2 * _KIB) + 1) // 2)), packed
     if size <= 16 * _KIB:
-        return 1, size // 1024, False, 0
-    packed = itemsize == 2
-    return 1, {32: 8, 64: 8 if mode == "forward" else 16, 128: 32}[size // _KIB], packed, 0
+        a_warp = 1
+        if mask != "none":
+            a_warp = 4 if mask == "causal" and mode == "forward" else 2
+        rows = 1
+        if size <= _KIB:
+            rows = 4 if mode == "forward" and mask == "none" else 2
+        elif size <= 4 * _KIB and bias:
+            rows = 2
+        warps = max(1, rows * size // (2 if size <= _KIB else 1) // _KIB // a_warp)
+        # A single warp, which needs no barrier, is as good as eight here and better in float32.
+        return rows, 1 if size == 8 * _KIB and itemsize == 4 and mode == "forward" else warps, False
+    if mode == "backward":
+        return 1, {32: 16, 64: 32}[size // _KIB], packed
+    warps = {32: 4, 64: 16} if packed else {32: 16, 64: 32, 128: 32}
+    return 1, warps[size // _KIB], packed
 
 
 def _with_rest(chosen: Plan, width: int, itemsize: int) -> Plan:
@@ -165,5 +198,7 @@ _ALLOWED = {
     "num_warps": ("1, 2, 4, 8, 16 or 32", lambda value: value in (1, 2, 4, 8, 16, 32)),
     "num_stages": ("1 to 8", lambda value: value in range(1, 9)),
     "packed": ("true or false", lambda value: value in (False, True)),
+    "rotated": ("true or false", lambda value: value in (False, True)),
+    "queries": ("0 or a power of two", lambda value: value == 0 or _is_power(value)),
     "max_registers": ("0 or 16 to 255", lambda value: value == 0 or value in range(16, 256)),
 }

@@ -24,34 +24,27 @@ from softmax_exp.kernels.rows import Rows, access_of
 from softmax_exp.kernels.standard import lead, move_back, rows_of, standardise
 
 _LOG2_E = math.log2(math.e)
+# Offsets beyond a tensor, in the parts of tiles that hang over it, stay below 2^31 too.
+_MOST_IN_32_BITS = 2**31 - 2**22
 _FORWARD = {"tile": forward.tile_forward, "two_pass": two_pass.two_pass_forward}
 _BACKWARD = {"tile": backward.tile_backward, "two_pass": two_pass.two_pass_backward}
 
 
+Run = Callable[[torch.Tensor, Any], torch.Tensor]
+
+
 class Prepared:
-    """A call that is ready to run: standardise its tensors if they need it, allocate, launch."""
+    """A call that is ready: `run(first, second)` is (x, mask) -> y, or (dy, y) -> dx."""
 
     def __init__(
         self, chosen: Plan, launch: Launch | LongRowsCall, like: torch.Tensor, standardise: Any, move_back: Any
     ) -> None:
-        """`like`: a tensor in standard form, of the result's shape, dtype and device."""
-        self.plan, self.launch = chosen, launch
-        self._standardise, self._move_back = standardise, move_back
-        self._device, self._enqueue, self._allocate = like.get_device(), launch.enqueue, _allocator(like)
+        """`like`: a tensor in standard form, of the result's shape, dtype and device.
 
-    def __call__(self, first: torch.Tensor, second: torch.Tensor | None) -> torch.Tensor:
-        """(x, mask) -> y, or (dy, y) -> dx."""
-        if self._device >= 0 and torch._C._cuda_getDevice() != self._device:
-            with torch.cuda.device(self._device):
-                return self(first, second)
-        if self._standardise is None:
-            out = self._allocate()
-            self._enqueue(first, out, second)
-            return out
-        first, second = self._standardise(first, second)
-        out = self._allocate()
-        self._enqueue(first, out, second)
-        return self._move_back(out)
+        standardise, move_back: what brings the tensors to standard form, and the result back; None: they are in it.
+        """
+        self.plan, self.launch = chosen, launch
+        self.run = _runner(like.get_device(), _allocator(like), launch.enqueue, standardise, move_back)
 
     def describe(self) -> dict[str, Any]:
         """Kernel, tile, warps, stages, access, and what the compiler made of them; see `Launch.describe`."""
@@ -59,6 +52,25 @@ class Prepared:
         return {"kernel": fields.pop("kernel"), "tile": [fields.pop("rows"), fields.pop("cols")], **fields} | (
             self.launch.describe()
         )
+
+
+def _runner(device: int, allocate: Any, enqueue: Any, standardise: Any, move_back: Any) -> Run:
+    current_device = torch._C._cuda_getDevice if device >= 0 else lambda: device
+
+    def run(first: torch.Tensor, second: torch.Tensor | None) -> torch.Tensor:
+        if current_device() != device:
+            with torch.cuda.device(device):
+                return run(first, second)
+        if standardise is None:
+            out = allocate()
+            enqueue(first, out, second)
+            return out
+        first, second = standardise(first, second)
+        out = allocate()
+        enqueue(first, out, second)
+        return move_back(out)
+
+    return run
 
 
 def _allocator(like: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -72,14 +84,10 @@ def _allocator(like: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 class Eager:
-    """A call that PyTorch's own operations compute: float64, and tensors without elements."""
+    """A call that PyTorch's own operations compute, `run` as above: float64, and tensors without elements."""
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
-
-    def __call__(self, first: torch.Tensor, second: torch.Tensor | None) -> torch.Tensor:
-        """As `Prepared`."""
-        return self.run(first, second)
 
     def describe(self) -> dict[str, Any]:
         """Only that no kernel of ours runs."""
@@ -136,15 +144,20 @@ def prepare_forward(
         "scale": 1.0 if scale is None else float(scale),
         "exponent_scale": _LOG2_E if scale is None or scaled else _LOG2_E * scale,
     }  # fmt: skip
+    # As many neighbouring queries at a time as divide theirs.
+    queries = math.gcd(chosen.queries, rows.sizes[2]) if shared else 0
     groups = rows.sizes[0] * rows.sizes[1]
-    grid = rows.sizes[2] * -(-groups // chosen.rows) if shared else -(-n_rows // chosen.rows)
+    grid = -(-n_rows // chosen.rows)
+    if queries:
+        grid = rows.sizes[2] * -(-groups // chosen.rows)
+    whole = (groups if queries else n_rows) % chosen.rows == 0
     constants = {
-        **_tile_constants(chosen, n_rows, n_cols, x.element_size(), exact_rows=groups if shared else n_rows),
-        "SPLIT": not rows.flat or causal,
+        **_tile_constants(chosen, whole, rows, n_cols, x.element_size()),
+        "SPLIT": rows.split(causal, mask_std is not None and not queries),
         "CAUSAL": causal,
         "MASK": kind,
         "MASK_ACCESS": mask_access,
-        "MASK_SHARED": shared,
+        "QUERIES": queries,
         "SCALED": scaled,
         "SAFE": safe,
     }
@@ -191,8 +204,8 @@ def prepare_backward(
         "scale": 1.0 if scale is None else float(scale),
     }
     constants = {
-        **_tile_constants(chosen, n_rows, n_cols, dy.element_size(), exact_rows=n_rows),
-        "SPLIT": not rows.flat or causal,
+        **_tile_constants(chosen, n_rows % chosen.rows == 0, rows, n_cols, dy.element_size()),
+        "SPLIT": rows.split(causal, False),
         "CAUSAL": causal,
     }
     grid = -(-n_rows // chosen.rows)
@@ -212,9 +225,8 @@ def _strides(name: str, x: torch.Tensor, strides: tuple[int, int, int]) -> dict[
     return {f"{name}_lead": lead(x)} | {f"{name}_stride_{axis}": n for axis, n in zip("bhq", strides, strict=True)}
 
 
-def _tile_constants(chosen: Plan, n_rows: int, n_cols: int, itemsize: int, exact_rows: int) -> dict[str, Any]:
-    """EXACT: tiles cover the rows, in groups of `exact_rows`, without remainder, so that nothing needs a mask."""
-    exact = chosen.access == "aligned" and exact_rows % chosen.rows == 0 and n_cols % chosen.cols == 0
+def _tile_constants(chosen: Plan, whole: bool, rows: Rows, n_cols: int, itemsize: int) -> dict[str, Any]:
+    """EXACT: the tiles cover `whole` rows, and no more rows than there are, so that nothing needs a mask."""
     return {
         "ROWS": chosen.rows,
         "COLS": chosen.cols,
@@ -222,8 +234,9 @@ def _tile_constants(chosen: Plan, n_rows: int, n_cols: int, itemsize: int, exact
         "LANES": chosen.cols if chosen.kernel == "two_pass" else chosen.lanes(itemsize),
         "VECTOR": 1 if chosen.access == "scalar" else 16 // itemsize,
         "ACCESS": chosen.access,
-        "EXACT": exact,
+        "EXACT": chosen.access == "aligned" and whole and n_cols % chosen.cols == 0,
         # The interpreter cannot hide a value from a compiler.
         "PACKED": chosen.packed and not INTERPRETED,
-        "WIDE": n_rows > 2**30,
+        "ROTATED": chosen.rotated,
+        "WIDE": rows.last_offset(n_cols) > _MOST_IN_32_BITS,
     }

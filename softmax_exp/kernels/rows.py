@@ -27,6 +27,24 @@ class Rows:
         """Whether one stride leads from each row to the next, in every tensor."""
         return self.sizes[:2] == (1, 1)
 
+    def split(self, causal: bool, masked: bool) -> str:
+        """Which rows' numbers must be split, as SPLIT of tile.py: for strides of `x`, of the `mask`, for the `query`.
+
+        The first strides are x's. masked: whether there is a mask that does not depend on the query alone.
+        """
+        if self.flat:
+            return "none"
+        x_stride = self.strides[0]
+        steps = (self.sizes[1] * self.sizes[2] * x_stride[2], self.sizes[2] * x_stride[2])
+        if any(size > 1 and stride != step for size, stride, step in zip(self.sizes, x_stride, steps, strict=False)):
+            return "x"
+        return "mask" if masked else "query" if causal else "none"
+
+    def last_offset(self, n_cols: int) -> int:
+        """The largest offset of an element, in elements, in any of the tensors or in a contiguous one."""
+        ends = [sum((n - 1) * step for n, step in zip(self.sizes, s, strict=True)) + n_cols for s in self.strides]
+        return max(self.n_rows * n_cols, *ends)
+
 
 def lay_out(leading: tuple[int, ...], strides: list[tuple[int, ...]], keep_last: bool) -> Rows | None:
     """Fold leading dimensions that follow one another in memory; None if more than three remain.

@@ -23,59 +23,73 @@ def locate_rows(
     ROWS: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
-    MASK_SHARED: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):
     """The program's rows: index, whether it exists, its query, and the offsets of x and the mask, all [1, ROWS, 1].
 
-    A row is (b * n_heads + h) * n_queries + q. With a mask that depends on q alone (MASK_SHARED), a program takes
-    rows of one q, so that it reads their mask once; otherwise its rows are neighbours. Rows are counted in 32 bits,
-    in which the divisions are cheap, unless they are too many (WIDE); offsets in 64.
+    A row is (b * n_heads + h) * n_queries + q. SPLIT: `x`: x has a stride for each of b, h and q, else one stride leads
+    from row to row; `mask`: the mask has, and x has not; `query`: only q is needed; `none`: not even that.
+    QUERIES: 0: a program's rows are neighbours. Else the mask depends on q alone, and a program takes rows of one q,
+    so that it reads their mask once; programs go over QUERIES neighbouring queries of all b and h before the next
+    ones (QUERIES divides n_queries).
+    Rows and offsets are counted in 32 bits, in which arithmetic is cheap, unless the tensors are too large (WIDE).
     """
     program = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
     lane = tl.arange(0, ROWS)[None, :, None]
-    if MASK_SHARED:
+    if QUERIES > 0:
         n_groups = n_rows // n_queries
-        n_blocks = tl.cdiv(n_groups, ROWS)
-        query = program // n_blocks
-        group = program % n_blocks * ROWS + lane
+        n_together = tl.cdiv(n_groups, ROWS) * QUERIES
+        query = program // n_together * QUERIES + program % QUERIES + tl.zeros([1, 1, 1], tl.int32)
+        group = program % n_together // QUERIES * ROWS + lane
         row = group * n_queries + query
         row_ok = group < n_groups
     else:
         row = program * ROWS + lane
         row_ok = row < n_rows
-        query = row % n_queries if SPLIT else row
-        group = row // n_queries if SPLIT else 0
-    wide_query = tl.cast(query, tl.int64)
-    x_offset = wide_query * x_stride_q
-    mask_offset = wide_query * mask_stride_q
-    if SPLIT:
-        b, h = tl.cast(group // n_heads, tl.int64), tl.cast(group % n_heads, tl.int64)
-        x_offset += b * x_stride_b + h * x_stride_h
-        if not MASK_SHARED:
-            mask_offset += b * mask_stride_b + h * mask_stride_h
-    row = tl.cast(row, tl.int64)
+        query = row if SPLIT == "none" else row % n_queries
+        group = row if SPLIT == "none" else row // n_queries
+    mask_offset = query * mask_stride_q
+    if SPLIT == "x":
+        x_offset = group // n_heads * x_stride_b + group % n_heads * x_stride_h + query * x_stride_q
+    else:
+        x_offset = row * x_stride_q
+    if QUERIES == 0 and (SPLIT == "x" or SPLIT == "mask"):
+        mask_offset += group // n_heads * mask_stride_b + group % n_heads * mask_stride_h
     return row, row_ok, query, x_offset, mask_offset
 
 
 @triton.jit
-def tile_columns(COLS: tl.constexpr, LANES: tl.constexpr):
-    """Column numbers [COLS / LANES, 1, LANES]. Warps are laid along the middle axis (rows) where LANES fills a warp."""
-    chunk = tl.arange(0, COLS // LANES)[:, None, None]
+def tile_columns(row, COLS: tl.constexpr, LANES: tl.constexpr, ROTATED: tl.constexpr):
+    """Column numbers [CHUNKS, 1, LANES]; if ROTATED [CHUNKS, ROWS, LANES], where row r begins with its chunk r.
+
+    Rows whose length is a power of two begin in the same channels of the memory; rotated, they are read evenly.
+    """
+    CHUNKS: tl.constexpr = COLS // LANES
+    chunk = tl.arange(0, CHUNKS)[:, None, None]
+    if ROTATED:
+        chunk = (chunk + row.to(tl.int32)) % CHUNKS
     return chunk * LANES + tl.arange(0, LANES)[None, None, :]
 
 
 @triton.jit
-def row_bounds(start, query, n_cols, n_queries, VECTOR: tl.constexpr, CAUSAL: tl.constexpr):
-    """Of rows that start at element `start`: base, shift, n_whole, and the column up to which elements take part."""
-    base = (start + (VECTOR - 1)) // VECTOR * VECTOR
-    shift = (start - base).to(tl.int32)
-    n_whole = tl.maximum(shift + n_cols, 0) // VECTOR * VECTOR
+def row_base(start, VECTOR: tl.constexpr, ACCESS: tl.constexpr):
+    """The first 16-byte boundary at or after element `start`, in a form that shows the compiler that it is one."""
+    if ACCESS == "aligned":
+        return start // VECTOR * VECTOR
+    return (start + (VECTOR - 1)) // VECTOR * VECTOR
+
+
+@triton.jit
+def row_bounds(start, base, query, n_cols, n_queries, VECTOR: tl.constexpr, ACCESS: tl.constexpr, CAUSAL: tl.constexpr):
+    """Of rows that start at element `start`: shift, n_whole, and the column up to which elements take part."""
+    shift = (start - base).to(tl.int32) if ACCESS == "shifted" else 0
+    n_whole = tl.maximum(shift + n_cols, 0) // VECTOR * VECTOR if ACCESS == "shifted" else n_cols
     if CAUSAL:
         # The diagonal ends in the last column of the last query.
-        n_kept = tl.minimum(tl.maximum(query + (n_cols - n_queries + 1), 0), n_cols).to(tl.int32)
+        n_kept = tl.cast(tl.minimum(tl.maximum(query + (n_cols - n_queries + 1), 0), n_cols), tl.int32)
     else:
         n_kept = n_cols
-    return base, shift, n_whole, shift + n_kept
+    return shift, n_whole, shift + n_kept
 
 
 @triton.jit
@@ -97,6 +111,12 @@ def load_x(pointers, wanted, EXACT: tl.constexpr):
 
 
 @triton.jit
+def is_kept(column, shift, keep_to, PARTIAL: tl.constexpr):
+    """Whether a column takes part; only those `around` the row can lie before it."""
+    return (column >= shift) & (column < keep_to) if PARTIAL == "around" else column < keep_to
+
+
+@triton.jit
 def keep_packed(x):
     """The 16-bit elements x, hidden from the compiler, which would rather keep them converted, twice as big."""
     return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
@@ -112,19 +132,21 @@ def logits_of(
     shift,
     keep_to,
     scale,
-    VECTOR: tl.constexpr,
     PARTIAL: tl.constexpr,
     MASK: tl.constexpr,
     MASK_ACCESS: tl.constexpr,
     SCALED: tl.constexpr,
 ):
-    """Logits, x * scale + mask, in float32; -inf where a boolean mask is false and, if PARTIAL, beyond what is kept."""
+    """Logits, x * scale + mask, in float32; -inf where a boolean mask is false and outside the columns that are kept.
+
+    PARTIAL: whether columns may lie outside: `none`; `after` the kept ones; `around` them, before and after.
+    """
     logits = x.to(tl.float32)
     if SCALED:
         logits = logits * scale
     if MASK != "none":
         if MASK_ACCESS == "aligned":
-            bias = tl.load(mask_ptr + mask_start // VECTOR * VECTOR + column, mask=wanted, other=0)
+            bias = tl.load(mask_ptr + mask_start + column, mask=wanted, other=0)
         else:
             in_row = (column >= shift) & (column < keep_to)
             bias = tl.load(mask_ptr + (mask_start - shift) + column, mask=wanted & in_row, other=0)
@@ -132,8 +154,8 @@ def logits_of(
             logits = tl.where(bias != 0, logits, float("-inf"))
         else:
             logits = logits + bias.to(tl.float32)
-    if PARTIAL:
-        logits = tl.where((column >= shift) & (column < keep_to), logits, float("-inf"))
+    if PARTIAL != "none":
+        logits = tl.where(is_kept(column, shift, keep_to, PARTIAL), logits, float("-inf"))
     return logits
 
 

@@ -16,6 +16,7 @@ from softmax_exp.kernels.tile import (
     load_x,
     locate_rows,
     logits_of,
+    row_base,
     row_bounds,
     row_max,
     row_sum,
@@ -50,12 +51,13 @@ def two_pass_forward(
     ACCESS: tl.constexpr,
     EXACT: tl.constexpr,
     PACKED: tl.constexpr,
+    ROTATED: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
     MASK: tl.constexpr,
     MASK_ACCESS: tl.constexpr,
-    MASK_SHARED: tl.constexpr,
+    QUERIES: tl.constexpr,
     SCALED: tl.constexpr,
     SAFE: tl.constexpr,
 ):
@@ -63,15 +65,18 @@ def two_pass_forward(
     x_ptr = tl.multiple_of(x_ptr - x_lead, 16) if ACCESS != "scalar" else x_ptr - x_lead
     row, row_ok, query, x_offset, mask_start = locate_rows(
         n_rows, n_heads, n_queries, x_stride_b, x_stride_h, x_stride_q, mask_stride_b, mask_stride_h, mask_stride_q,
-        ROWS, WIDE, SPLIT, MASK_SHARED,
+        ROWS, WIDE, SPLIT, QUERIES,
     )  # fmt: skip
-    x_base, shift, n_whole, keep_to = row_bounds(x_offset + x_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
-    out_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
+    x_base = row_base(x_offset + x_lead, VECTOR, ACCESS)
+    out_base = row_base(row * n_cols, VECTOR, ACCESS)
+    shift, n_whole, keep_to = row_bounds(x_offset + x_lead, x_base, query, n_cols, n_queries, VECTOR, ACCESS, CAUSAL)
+    if MASK_ACCESS == "aligned":
+        mask_start = row_base(mask_start, VECTOR, "aligned")
     read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
     READ_ALL: tl.constexpr = EXACT and not CAUSAL
     # -inf, which stands for what is not read, survives anything but a multiplication by a scale <= 0.
-    PARTIAL: tl.constexpr = CAUSAL or (SCALED and not EXACT)
-    tile = tile_columns(COLS, LANES)
+    PARTIAL: tl.constexpr = "after" if CAUSAL or (SCALED and not EXACT) else "none"
+    tile = tile_columns(row, COLS, LANES, False)
     largest = tl.full([1, 1, COLS], float("-inf"), tl.float32)
     total = tl.zeros([1, 1, COLS], tl.float32)
     for first in range(0, n_cols, COLS):
@@ -80,7 +85,7 @@ def two_pass_forward(
         x = load_x(x_ptr + x_base + column, wanted, READ_ALL)
         logits = logits_of(
             x, mask_ptr, mask_start, column, wanted, shift, keep_to, scale,
-            VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+            PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         new_largest = tl.maximum(largest, logits)
         # A lane that has seen nothing but -inf must not turn its sum into NaN yet: -inf - -inf.
@@ -95,7 +100,7 @@ def two_pass_forward(
         end_x = load_x(x_ptr + x_base + end_column, end_wanted, False)
         end_logits = logits_of(
             end_x, mask_ptr, mask_start, end_column, end_wanted, shift, keep_to, scale,
-            VECTOR, True, MASK, MASK_ACCESS, SCALED,
+            "around", MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         row_largest = tl.maximum(row_largest, row_max(end_logits))
     reference = tl.where(row_largest == float("-inf"), 0.0, row_largest)
@@ -113,7 +118,7 @@ def two_pass_forward(
         x = load_x(x_ptr + x_base + column, wanted, READ_ALL)
         logits = logits_of(
             x, mask_ptr, mask_start, column, wanted, shift, keep_to, scale,
-            VECTOR, PARTIAL, MASK, MASK_ACCESS, SCALED,
+            PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         y = (exp_of_difference(logits, row_largest, exponent_scale) * factor).to(out_ptr.dtype.element_ty)
         if EXACT:
@@ -147,6 +152,7 @@ def two_pass_backward(
     ACCESS: tl.constexpr,
     EXACT: tl.constexpr,
     PACKED: tl.constexpr,
+    ROTATED: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
@@ -154,25 +160,27 @@ def two_pass_backward(
     """One program: one row of any length, COLS at a time: its product with dy, then dx."""
     dy_ptr = tl.multiple_of(dy_ptr - dy_lead, 16) if ACCESS != "scalar" else dy_ptr - dy_lead
     row, row_ok, query, dy_offset, _ = locate_rows(
-        n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, WIDE, SPLIT, False
+        n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, WIDE, SPLIT, 0
     )
-    dy_base, shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, query, n_cols, n_queries, VECTOR, CAUSAL)
-    y_base = (row * n_cols + (VECTOR - 1)) // VECTOR * VECTOR
+    dy_base = row_base(dy_offset + dy_lead, VECTOR, ACCESS)
+    y_base = row_base(row * n_cols, VECTOR, ACCESS)
+    shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, dy_base, query, n_cols, n_queries, VECTOR, ACCESS, CAUSAL)
     read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
     READ_ALL: tl.constexpr = EXACT and not CAUSAL
-    tile = tile_columns(COLS, LANES)
+    PARTIAL: tl.constexpr = "after" if CAUSAL else "none"
+    tile = tile_columns(row, COLS, LANES, False)
     products = tl.zeros([1, 1, COLS], tl.float32)
     for first in range(0, n_cols, COLS):
         column = tile + first
         wanted = row_ok & (column // VECTOR * VECTOR < read_to)
         y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READ_ALL)
-        products += product_of(y, dy, column, shift, keep_to, CAUSAL)
+        products += product_of(y, dy, column, shift, keep_to, PARTIAL)
     product = row_sum(products)
     if ACCESS == "shifted":
         end_first, end_column = end_columns(n_whole, VECTOR)
         end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
         end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, False)
-        product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, True))
+        product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, "around"))
 
     for first in range(0, n_cols, COLS):
         column = tile + first

@@ -1,4 +1,4 @@
-"""The device that the kernels' tests run on."""
+"""Where the kernels' tests run: on the GPU if there is one, else on the CPU under Triton's interpreter."""
 
 import pytest
 import torch

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from softmax_exp.kernels import describe, softmax, triton_softmax, with_plan
+from softmax_exp.kernels import describe, operator, prepare, softmax, triton_softmax, with_plan
 from tests.kernels.oracle import assert_close, oracle
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
@@ -91,6 +91,32 @@ def test_masks_of_awkward_rows(n_cols, device):
     x = random(2, 2, n_cols, dtype=torch.float16, device=device)
     mask = random(2, n_cols, dtype=torch.float16, device=device, seed=1)
     assert_close(softmax(x, mask=mask), oracle(x, mask=mask), torch.float16)
+
+
+def test_a_mask_of_many_queries_and_an_odd_number_of_heads(device):
+    x = random(1, 3, 192, 520, dtype=torch.float16, device=device)
+    mask = random(192, 520, dtype=torch.float16, device=device, seed=1)
+    assert_close(softmax(x, mask=mask), oracle(x, mask=mask), torch.float16)
+
+
+def test_a_mask_for_strided_heads(device):
+    x = random(2, 8, 3, 64, dtype=torch.float16, device=device).transpose(1, 2)
+    mask = random(2, 1, 8, 64, dtype=torch.float16, device=device, seed=1)
+    assert_close(softmax(x, mask=mask), oracle(x, mask=mask), torch.float16)
+
+
+@pytest.mark.parametrize("options", [dict(), dict(causal=True), dict(mask=True)], ids=str)
+def test_offsets_of_64_bits(options, device, monkeypatch):
+    monkeypatch.setattr(prepare, "_MOST_IN_32_BITS", 0)
+    monkeypatch.setattr(operator, "_prepared", {})
+    options = dict(options)
+    x = random(2, 3, 9, 48, device=device).requires_grad_()
+    if "mask" in options:
+        options["mask"] = random(9, 48, device=device, seed=1)
+    dy = random(2, 3, 9, 48, device=device, seed=2)
+    (found,) = torch.autograd.grad(softmax(x, **options), x, dy)
+    (expected,) = torch.autograd.grad(oracle(x, **options), x, dy.double())
+    assert (found - expected).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("n_cols", [48, 49, 40000])
@@ -211,11 +237,12 @@ def test_unsupported_dtype(device):
 
 @pytest.mark.parametrize(
     "overrides",
-    [dict(rows=8), dict(kernel="two_pass", cols=128), dict(num_warps=8), dict(packed=True), dict(max_registers=64)],
+    [dict(rows=8), dict(kernel="two_pass", cols=128), dict(num_warps=8), dict(packed=True), dict(max_registers=64),
+     dict(rotated=True, num_warps=1), dict(cols=512, rest=256, num_warps=1)],
     ids=str,
-)
+)  # fmt: skip
 def test_with_plan(overrides, device):
-    x = random(9, 200, dtype=torch.float16, device=device)
+    x = random(9, 600, dtype=torch.float16, device=device)
     assert_close(with_plan(**overrides)(x), oracle(x), torch.float16)
     with pytest.raises(ValueError, match="allowed"):
         with_plan(num_wraps=8)(x)
@@ -237,3 +264,59 @@ def test_compiled_without_graph_break(device):
 def test_operator_is_registered_well(device):
     x = random(4, 40, device=device).requires_grad_()
     torch.library.opcheck(torch.ops.softmax_exp.forward.default, (x, None, -1, 0.5, False, False))
+
+
+def test_more_rows_than_a_grid_had_once(device):
+    x = random(70_000, 3, dtype=torch.float16, device=device)
+    assert_close(softmax(x), oracle(x), torch.float16)
+
+
+@pytest.mark.gpu
+def test_more_elements_than_32_bits_count(device):
+    """Rows beyond element 2^31, of a contiguous tensor and of one with a stride of 2^30."""
+    x = torch.zeros(2**20 + 3, 2048, dtype=torch.float16, device=device)
+    x[-1] = random(2048, dtype=torch.float16, device=device)
+    assert_close(softmax(x)[-1], oracle(x[-1]), torch.float16)
+    far = x.as_strided((3, 2048), (2**30, 1))
+    far[2] = random(2048, dtype=torch.float16, device=device, seed=1)
+    assert_close(softmax(far), oracle(far), torch.float16)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n_cols", [100, 2048, 65536])
+def test_captured_in_a_graph(n_cols, device):
+    x = random(5, n_cols, dtype=torch.float16, device=device).requires_grad_()
+    dy = random(5, n_cols, dtype=torch.float16, device=device, seed=1)
+    torch.autograd.grad(softmax(x), x, dy)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = softmax(x)
+        (dx,) = torch.autograd.grad(y, x, dy)
+    with torch.no_grad():
+        x.copy_(random(5, n_cols, dtype=torch.float16, device=device, seed=2))
+    graph.replay()
+    assert_close(y.detach(), oracle(x.detach()), torch.float16)
+    (expected,) = torch.autograd.grad(oracle(x), x, dy.double())
+    assert (dx - expected).abs().max() < 2e-3
+
+
+@pytest.mark.gpu
+def test_on_the_current_stream(device):
+    x = torch.zeros(2**22, 64, dtype=torch.float16, device=device)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10**8)
+        x[:, 0] = 8
+        y = softmax(x)
+    stream.synchronize()
+    assert_close(y[::4096], oracle(x[::4096]), torch.float16)
+
+
+@pytest.mark.gpu
+def test_on_its_own_device():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    x = random(5, 100, device="cuda:1")
+    assert softmax(x).device == x.device and torch.cuda.current_device() == 0
+    assert_close(softmax(x), oracle(x), torch.float32)

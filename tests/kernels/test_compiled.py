@@ -1,0 +1,92 @@
+"""What the compiler makes of the kernels for Hopper, without a GPU: wide accesses, no spills, no needless barriers."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from softmax_exp.kernels.plan import plan
+
+
+def case(n_cols, mode="forward", dtype="fp16", mask="none", access="aligned", kernel=None, **constants):
+    """What `compile_for_hopper` takes, as the plan has it for such a call."""
+    itemsize = 4 if dtype == "fp32" else 2
+    chosen = plan(100_000, n_cols, itemsize, mode, mask, access, **({"kernel": kernel} if kernel else {}))
+    exact = access == "aligned" and n_cols == chosen.cols
+    two_pass = chosen.kernel == "two_pass"
+    tile = dict(
+        ROWS=chosen.rows, COLS=chosen.cols, REST=chosen.rest, LANES=chosen.cols if two_pass else chosen.lanes(itemsize),
+        VECTOR=1 if access == "scalar" else 16 // itemsize, ACCESS=access, EXACT=exact, PACKED=chosen.packed,
+    )  # fmt: skip
+    return [f"{chosen.kernel}_{mode}", dtype, chosen.num_warps, tile | constants]
+
+
+CAUSAL = dict(CAUSAL=True, SPLIT="query")
+MASKED = dict(MASK="additive", MASK_ACCESS="aligned", QUERIES=64, SCALED=True)
+CASES = {
+    "256": case(256),
+    "512": case(512),
+    "2048": case(2048),
+    "2048 fp32": case(2048, dtype="fp32"),
+    "8192 bf16": case(8192, dtype="bf16"),
+    "16384": case(16384),
+    "32768": case(32768),
+    "32768 fp32": case(32768, dtype="fp32"),
+    "1000": case(1000),
+    "1185": case(1185, access="shifted"),
+    "12289": case(12289, access="shifted"),
+    "2048 causal": case(2048, mask="causal", **CAUSAL),
+    "2048 additive": case(2048, mask="additive", **MASKED),
+    "2048 boolean wide": case(2048, mask="boolean", **(MASKED | dict(MASK="boolean", QUERIES=0, SPLIT="x", WIDE=True))),
+    "100 scalar": case(100, access="scalar"),
+    "2048 backward": case(2048, "backward"),
+    "32768 backward": case(32768, "backward"),
+    "16384 fp32 backward": case(16384, "backward", "fp32"),
+    "4097 backward causal": case(4097, "backward", mask="causal", access="shifted", **CAUSAL),
+    "two_pass": case(70001, mask="additive", access="shifted", kernel="two_pass", MASK="additive", SAFE=True),
+    "two_pass backward": case(65536, "backward", mask="causal", kernel="two_pass", **CAUSAL),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """Counts by case, all compiled in one process."""
+    program = os.path.join(os.path.dirname(__file__), "compile_for_hopper.py")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    run = subprocess.run(
+        [sys.executable, program, json.dumps(list(CASES.values()))],
+        capture_output=True, text=True, env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    return dict(zip(CASES, json.loads(run.stdout), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_spills(compiled, name):
+    counts = compiled[name]
+    assert counts["registers"] > 0
+    assert "LDL" not in counts and "STL" not in counts
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "scalar" not in name])
+def test_rows_move_by_vectors(compiled, name):
+    counts = compiled[name]
+    assert counts["LDG.wide"] > 0 and counts["STG.wide"] > 0
+    narrow = counts.get("LDG", 0) + counts.get("STG", 0)
+    # Shifted rows store their ends, and read a mask that does not lie as they do, element by element.
+    assert narrow == 0 or "shifted" in str(CASES[name])
+
+
+@pytest.mark.parametrize("name", ["256", "2048 fp32"])
+def test_rows_of_one_warp_need_no_shared_memory(compiled, name):
+    counts = compiled[name]
+    assert "LDS" not in counts and "STS" not in counts and "BAR" not in counts
+
+
+def test_a_mask_that_rows_share_is_read_once(compiled):
+    masked, plain = compiled["2048 additive"], case(2048, mask="additive")
+    rows, columns, warps = plain[3]["ROWS"], plain[3]["COLS"], plain[2]
+    vectors_a_row = columns // (8 * 32 * warps)
+    assert masked["LDG.wide"] == vectors_a_row * (rows + 1)
