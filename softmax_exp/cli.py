@@ -202,7 +202,8 @@ def _written_to(folder: Path) -> Iterator[None]:
 
 def _command_to_resume(sweep: Sweep) -> str:
     try:
-        return f"{sweep.manifest()['command']} resume={sweep.sweep_id}"
+        manifest = sweep.manifest()
+        return manifest["command"] + ("" if "replay_of" in manifest else f" resume={sweep.sweep_id}")
     except (OSError, ValueError, KeyError):
         return "the same command with resume=true"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from softmax_exp.environment import environment_hash
 from softmax_exp.records import Record, Sweep, read_records
 from softmax_exp.redaction import redact, redact_values
 from softmax_exp.sync import find_sweep, outputs_of, settings_of
@@ -60,7 +61,8 @@ def find(named: str, outputs: Path, uri: str | None = None) -> Results:
     if path.is_file():
         if path.name == "records.jsonl" and (path.parent / "manifest.json").is_file():
             return of_sweep(Sweep(path.parent.absolute()))
-        return _usable(Results(named, [_redacted(record) for record in read_records(path)]))
+        records = [_redacted(record) for record in read_records(path)]
+        return _usable(Results(named, records, environments=_environments_beside(path, records)))
     if all(_RUN_ID.fullmatch(part) for part in named.split(",")):
         return _usable(_of_runs(named.split(","), outputs, uri))
     return _usable(of_sweep(find_sweep(named, outputs)))
@@ -98,6 +100,18 @@ def _of_runs(run_ids: list[str], outputs: Path, uri: str | None) -> Results:
         redact_values(found[0]["manifest"]),
         redact_values(environments),
     )
+
+
+def _environments_beside(path: Path, records: list[Record]) -> dict[str, dict[str, Any]]:
+    """Environments in the folder of a file of records that are those of its records, by their content."""
+    wanted, found = {record.environment_hash for record in records}, {}
+    for other in sorted(path.parent.glob("*environment*.json")):
+        try:
+            environment = redact_values(json.loads(other.read_text()))
+            found[environment_hash(environment)] = environment
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue  # a file of something else
+    return {name: environment for name, environment in found.items() if name in wanted}
 
 
 def _redacted(record: Record) -> Record:

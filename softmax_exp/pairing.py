@@ -1,0 +1,171 @@
+"""Which cells of two sweeps belong together, and whether they may be compared.
+
+In: `Results` of a baseline and a candidate.  Out: pairs with the reasons against comparing them, what only one side
+has, and what differs without standing in the way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from softmax_exp.records import Record, Status
+from softmax_exp.results import Results
+from softmax_exp.table import host_ms
+
+_SAME_CASE = ("shape", "dtype", "mode", "mask", "scale", "distribution", "layout", "seed", "variant", "variant_args")
+_OF_NO_WEIGHT = ("seed", "variant", "variant_args")  # of these one value a side may differ: that is what is compared
+# What makes two machines different ones, and what only has to be told.
+_MACHINE = (
+    "type",
+    "name",
+    "mig",
+    "sm_count",
+    "memory_bytes",
+    "power_limit_w",
+    "sm_clock_max_mhz",
+    "memory_clock_max_mhz",
+)
+_SOFTWARE = ("torch", "cuda", "triton", "driver", "threads", "uuid")
+_HOST = ("cpu", "cpu_count", "python", "hostname")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A cell of each side; `refused` says why they must not be compared, empty where they may."""
+
+    baseline: Record
+    candidate: Record
+    refused: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Pairing:
+    """Everything that came of pairing two sweeps."""
+
+    pairs: list[Pair]
+    only_baseline: list[Record]
+    only_candidate: list[Record]
+    refused: list[str]
+    """Why the two as a whole are not comparable."""
+    told: list[str]
+    """What differs without standing in the way."""
+
+
+def pair(baseline: Results, candidate: Results, force: bool = False) -> Pairing:
+    """Pair the cells of two sweeps by case, variant and its arguments. `force` compares what is refused otherwise."""
+    refused, told = _between_machines(baseline, candidate)
+    apart = _apart(baseline.records, candidate.records)
+    harmless = {name for name in apart if name in _OF_NO_WEIGHT}
+    for name in _SAME_CASE:
+        if name in apart:
+            text = f"{name} differs: {apart[name][0]} against {apart[name][1]}"
+            (told if name in harmless else refused).append(text)
+    left_out = set(apart) if force else harmless
+    fields = [name for name in _SAME_CASE if name not in left_out]
+    pairs, only_baseline, only_candidate = _match(baseline.records, candidate.records, fields)
+    made = [Pair(a, b, [] if force else [*_between_cells(a, b)]) for a, b in pairs]
+    if not made:
+        refused.append("no cell of one is in the other")
+    elif not force and all(p.refused for p in made):
+        refused += sorted({reason for p in made for reason in p.refused})
+    if any(a.input_checksum and b.input_checksum and a.input_checksum != b.input_checksum for a, b in pairs):
+        told.append("inputs differ (checksums), so errors are of different numbers")
+    if force:
+        told += refused if made else []
+        refused = [] if made else refused
+    return Pairing(made, only_baseline, only_candidate, refused, told)
+
+
+def environment_differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """What differs between two environments: of the machine, and of software and host. Unknown facts do not differ."""
+
+    def differ(part: str, names: tuple[str, ...]) -> Iterator[str]:
+        a, b = one.get(part) or {}, other.get(part) or {}
+        for name in names:
+            if name in a and name in b and a[name] != b[name]:
+                yield f"{name}: {a[name]} against {b[name]}"
+
+    machine = list(differ("device", _MACHINE))
+    told = [*differ("device", _SOFTWARE), *differ("host", _HOST)]
+    commits = [((env.get("host") or {}).get("git") or {}).get("package") or {} for env in (one, other)]
+    if commits[0].get("commit") != commits[1].get("commit"):
+        told.append(
+            "commit of softmax_exp: " + " against ".join(str(c.get("commit") or "not known")[:12] for c in commits)
+        )
+    for side, commit in zip(("first", "second"), commits, strict=True):
+        if commit.get("dirty"):
+            told.append(f"the {side} ran with changes that were not committed")
+    return machine, told
+
+
+def latency_of(record: Record) -> float | None:
+    """The latency that is compared, in ms: the device's, or the host's where only that was measured."""
+    return record.device_ms if record.device_ms is not None else host_ms(record)
+
+
+def _between_machines(baseline: Results, candidate: Results) -> tuple[list[str], list[str]]:
+    hashes = [{record.environment_hash for record in side.records} for side in (baseline, candidate)]
+    refused: dict[str, None] = {}
+    told: dict[str, None] = {}
+    for first in sorted(hashes[0]):
+        for second in sorted(hashes[1]):
+            known = first in baseline.environments and second in candidate.environments
+            if known:
+                machine, other = environment_differences(baseline.environments[first], candidate.environments[second])
+                refused |= dict.fromkeys(machine)
+                told |= dict.fromkeys(other)
+            elif first != second:
+                refused[f"the machines differ, or are not known (environments {first} and {second})"] = None
+    return list(refused), list(told)
+
+
+def _between_cells(a: Record, b: Record) -> Iterator[str]:
+    if Status.SKIPPED in (a.status, b.status) and a.status != b.status:
+        side = a if a.status is Status.SKIPPED else b
+        yield f"one is SKIPPED ({side.message})"
+    if a.status is not Status.PASSED or b.status is not Status.PASSED:
+        return
+    for name in ("clock", "cache"):
+        if getattr(a, name) != getattr(b, name):
+            yield f"{name} differs: {getattr(a, name)} against {getattr(b, name)}"
+    if (a.device_ms is None) != (b.device_ms is None):
+        yield "one has the device's time, the other the host's alone"
+
+
+def _apart(first: list[Record], second: list[Record]) -> dict[str, tuple[str, str]]:
+    """The fields in which no value of one side is in the other; of no weight only where each side has one value."""
+    found = {}
+    for name in _SAME_CASE:
+        values = [{str(getattr(record, name)) for record in side} for side in (first, second)]
+        if values[0] and values[1] and not values[0] & values[1]:
+            if name in _OF_NO_WEIGHT and max(map(len, values)) > 1:
+                continue
+            found[name] = tuple(", ".join(sorted(side)[:4]) + (", ..." if len(side) > 4 else "") for side in values)
+    return found
+
+
+def _match(
+    first: list[Record], second: list[Record], fields: list[str]
+) -> tuple[list[tuple[Record, Record]], list[Record], list[Record]]:
+    """Pairs of equal fields. Where a case comes more than once, those of equal clock and cache go together first."""
+    waiting: dict[str, list[Record]] = defaultdict(list)
+    for record in first:
+        waiting[_key(record, fields)].append(record)
+    pairs, only_second = [], []
+    for record in second:
+        candidates = waiting[_key(record, fields)]
+        if not candidates:
+            only_second.append(record)
+            continue
+        alike = [c for c in candidates if (c.clock, c.cache) == (record.clock, record.cache)]
+        chosen = (alike or candidates)[0]
+        candidates.remove(chosen)
+        pairs.append((chosen, record))
+    return pairs, [record for records in waiting.values() for record in records], only_second
+
+
+def _key(record: Record, fields: list[str]) -> str:
+    return repr([getattr(record, name) for name in fields])
