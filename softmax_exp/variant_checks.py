@@ -5,10 +5,8 @@ In: the list of names and the tree under `variant_args`.  Out: one line a fault;
 
 from __future__ import annotations
 
-import ast
 import difflib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from softmax_exp import variants
@@ -62,26 +60,25 @@ def arguments_by_variant(nested: dict[str, Any], names: list[str]) -> tuple[dict
                 )
 
     walk(nested, "")
-    for name, arguments in found.items():
-        taken = _takes(name)
-        for argument, value in arguments.items():
-            if not str(argument).isidentifier() or str(argument).startswith("_"):
-                faults.append(f"variant_args.{name}.{argument} is no name of an argument")
-            elif isinstance(value, dict):
-                faults.append(f"variant_args.{name}.{argument} ({value}) must be a number, text, true, false or a list")
-            elif taken is not None and argument not in taken:
-                near = difflib.get_close_matches(argument, taken, n=1)
-                fix = f"did you mean {near[0]}?" if near else f"it takes {', '.join(taken) or 'no arguments'}"
-                faults.append(f"unknown argument variant_args.{name}.{argument}; {fix}")
+    for name in names:
+        faults += _argument_faults(name, found.get(name, {}))
     return found, faults
 
 
-def _takes(name: str) -> list[str] | None:
-    """The arguments of a variant by its source; None where it takes any, or where the source does not tell."""
-    path, _, function = (str(variants.names()[name]), "", "build") if name in variants.names() else name.rpartition(":")
-    for node in ast.parse(Path(path).read_text()).body:
-        if isinstance(node, ast.FunctionDef) and node.name == function and node.args.kwarg is None:
-            first, *rest = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)] or [""]
-            taken = [*rest, *(argument.arg for argument in node.args.kwonlyargs)]
-            return taken if first == "case" else [argument for argument in taken if argument != "mask"]
-    return None
+def _argument_faults(name: str, arguments: dict[str, Any]) -> Iterator[str]:
+    taken = variants.parameters(name)
+    needed, optional = taken or ([], [])
+    known = [*needed, *optional]
+    for argument, value in arguments.items():
+        if not str(argument).isidentifier() or str(argument).startswith("_"):
+            yield f"variant_args.{name}.{argument} is no name of an argument"
+        elif isinstance(value, dict):
+            yield f"variant_args.{name}.{argument} ({value}) must be a number, text, true, false or a list"
+        elif taken is not None and argument not in known:
+            near = difflib.get_close_matches(argument, known, n=1)
+            fix = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'no arguments'}"
+            yield f"unknown argument variant_args.{name}.{argument}; {fix}"
+    for argument in needed:
+        if argument not in arguments:
+            function = name.rpartition(":")[2]
+            yield f"variants ({name}) needs {argument}; set variant_args.{function}.{argument}, or give it a default"
