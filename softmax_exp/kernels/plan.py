@@ -112,37 +112,40 @@ def _kernel(row_bytes: int, itemsize: int, mode: str, mask: str, gpu: Gpu) -> st
 
 
 def _tile(row_bytes: int, itemsize: int, mode: str, mask: str, access: str) -> tuple[int, int, bool]:
-    """(rows a program, warps, packed) for rows held whole.
-
-    The best of sweeps on an H200, as a rule: 1 KiB of a row a warp, two vectors a thread, to 16 KiB; then as many
-    warps as let two programs and more share an SM. What makes rows dearer to compute than to move (shifted ends,
-    masks) wants more of the row in a thread. The order of programs for masks, `queries`, is by reasoning alone.
-    """
+    """(rows a program, warps, packed) for rows held whole."""
     size = next_power_of_2(row_bytes)
-    bias = mask not in ("none", "causal")
-    packed = itemsize == 2 and size >= 32 * _KIB and not bias
+    biased = mask not in ("none", "causal")
+    packed = itemsize == 2 and size >= 32 * _KIB and not biased
     if size <= 512:
         return 4096 // size, 4, False
+    rows = 2 if size <= _KIB or (biased and size <= 4 * _KIB and access != "shifted") else 1
     if access == "shifted":
+        # Every warp of a row computes its ends: 2 to 4 KiB of a row a warp, so that they are few.
         most = 16 if itemsize == 4 or size > 32 * _KIB else 4
-        rows = 2 if size <= _KIB else 1
         return rows, max(1, min(most, next_power_of_2(row_bytes // (2 * _KIB) + 1) // 2)), packed
-    if size <= 16 * _KIB:
-        a_warp = 1
-        if mask != "none":
-            a_warp = 4 if mask == "causal" and mode == "forward" else 2
-        rows = 1
-        if size <= _KIB:
-            rows = 4 if mode == "forward" and mask == "none" else 2
-        elif size <= 4 * _KIB and bias:
-            rows = 2
-        warps = max(1, rows * size // (2 if size <= _KIB else 1) // _KIB // a_warp)
-        # A single warp, which needs no barrier, is as good as eight here and better in float32.
-        return rows, 1 if size == 8 * _KIB and itemsize == 4 and mode == "forward" else warps, False
-    if mode == "backward":
-        return 1, {32: 16, 64: 32}[size // _KIB], packed
-    warps = {32: 4, 64: 16} if packed else {32: 16, 64: 32, 128: 32}
-    return 1, warps[size // _KIB], packed
+    if size <= _KIB and (mode, mask) == ("forward", "none"):
+        rows = 4
+    kind = "backward" if mode == "backward" else "forward"
+    kind += " masked" if biased else " causal" if mask == "causal" else ""
+    return rows, _WARPS[kind][max(1, size // _KIB)][itemsize // 4], packed
+
+
+# Warps for elements of (2, 4) bytes, by the KiB of a row. The best of sweeps on an H200 for forward, backward and 4 KiB
+# of the others: two vectors a thread to 16 KiB, then as many warps as let two programs and more share an SM. Causal and
+# masked rows cost more to compute, and want more of a row in a thread; the rest of theirs follows from that, not swept.
+_WARPS: dict[str, dict[int, tuple[int, int]]] = {
+    "forward": {
+        1: (2, 2), 2: (2, 2), 4: (4, 4), 8: (8, 1), 16: (16, 16), 32: (4, 16), 64: (16, 32), 128: (32, 32),
+    },
+    "forward causal": {
+        1: (1, 1), 2: (1, 1), 4: (1, 1), 8: (2, 1), 16: (4, 4), 32: (4, 16), 64: (16, 32), 128: (32, 32),
+    },
+    "forward masked": {
+        1: (1, 1), 2: (2, 2), 4: (4, 4), 8: (4, 4), 16: (8, 8), 32: (16, 16), 64: (32, 32), 128: (32, 32),
+    },
+    "backward": {1: (2, 2), 2: (2, 2), 4: (4, 4), 8: (8, 8), 16: (16, 16), 32: (16, 16), 64: (32, 32)},
+    "backward causal": {1: (1, 1), 2: (1, 1), 4: (2, 2), 8: (4, 4), 16: (8, 8), 32: (16, 16), 64: (32, 32)},
+}  # fmt: skip
 
 
 def _with_rest(chosen: Plan, width: int, itemsize: int) -> Plan:
