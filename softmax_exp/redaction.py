@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ _ADDRESS = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL", re.IGNORECASE)
 
+_BETWEEN = " \0 "
 _used: set[str] = set()  # names of the environment variables that configs of this process refer to
 
 
@@ -39,8 +41,25 @@ def redact(text: str) -> str:
 
 def redact_values(value: Any) -> Any:
     """Plain values with `redact` applied to every text among them."""
+    texts = [*dict.fromkeys(_texts(value))]
+    # One call for all of them, since each looks through the environment; no secret spans a blank and a zero.
+    clean = redact(_BETWEEN.join(texts)).split(_BETWEEN)
+    if len(clean) != len(texts):  # one of them holds what stands between them
+        clean = [redact(text) for text in texts]
+    return _replaced(value, dict(zip(texts, clean, strict=True)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _replaced(value: Any, clean: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {name: redact_values(item) for name, item in value.items()}
+        return {name: _replaced(item, clean) for name, item in value.items()}
     if isinstance(value, list):
-        return [redact_values(item) for item in value]
-    return redact(value) if isinstance(value, str) else value
+        return [_replaced(item, clean) for item in value]
+    return clean[value] if isinstance(value, str) else value

@@ -117,7 +117,8 @@ def _environments_beside(path: Path, records: list[Record]) -> dict[str, dict[st
 def _redacted(record: Record) -> Record:
     if record.message or record.traceback:
         record.message, record.traceback = redact(record.message), redact(record.traceback)
-    record.variant_args = redact_values(record.variant_args)
+    if record.variant_args:
+        record.variant_args = redact_values(record.variant_args)
     return record
 
 

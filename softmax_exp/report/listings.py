@@ -52,7 +52,7 @@ def scoreboard(sweeps: list[Results]) -> Html:
             cells = [*figures, f"{up:.2f}" if up else "-", f"{limit:.1f}" if limit is not None else "-"]
             name = tag("th", score.variant + suffix, scope="row")
             rows.append(tag("tr", name, *(tag("td", cell) for cell in cells)))
-    return _table("How often each variant is fastest, over all cases", heads, rows)
+    return _table("Over all cases", heads, rows)
 
 
 def figures(sweeps: list[Results]) -> Html:

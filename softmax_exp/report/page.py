@@ -38,6 +38,13 @@ def page(sweeps: list[Results]) -> str:
             "mark. The dashed line is the limit: the best copy of the same bytes, measured in the same rounds.",
             [pictures.latencies(drawn)],
         ),
+        (
+            "rate",
+            "Rate against size",
+            "The least bytes that the case must move, by the latency: no count of traffic, but on this scale small "
+            "differences show.",
+            [pictures.rates(drawn)],
+        ),
         ("limit", "How near to the limit", "", [pictures.limits(drawn)]),
         ("speedup", "Speed-up over the baseline", "", [pictures.speedups(drawn)]),
         ("launch", "Where the host decides", host_note, [pictures.launch_costs(drawn)] if on_gpu else []),

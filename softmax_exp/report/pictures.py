@@ -19,6 +19,7 @@ from softmax_exp.results import Results
 from softmax_exp.table import on_device_clock
 
 MAX_PANELS = 36  # pictures of one kind; the rest stands in the tables
+_OPEN_PANELS = 9
 _MAX_BOXES = 12
 _SHORT_STATUS = {"UNSUPPORTED": "unsup.", "INCORRECT": "wrong"}
 
@@ -27,7 +28,7 @@ def latencies(panels: list[Panel]) -> Html:
     """Latency against size, a chart a panel."""
 
     def draw(panel: Panel) -> Html:
-        lines = _lines(panel, ms_of, lambda r: (r.device_ms_ci_low, r.device_ms_ci_high), latency)
+        lines = _lines(panel, _ms, lambda r: (r.device_ms_ci_low, r.device_ms_ci_high), latency)
         limits = {r.n_cols: r.limit_ms for r in panel.records if r.limit_ms is not None}
         if limits:
             lines.insert(0, Line("limit", None, [Point(x, y) for x, y in sorted(limits.items())]))
@@ -35,7 +36,21 @@ def latencies(panels: list[Panel]) -> Html:
         title = f"Latency against row length, {panel.title}"
         return _figure(panel, lines, log_chart(title, lines, "row length (n_cols)", f"{clock} ms", _spoken(lines)))
 
-    return _grid(panels, lambda panel: any(ms_of(r) is not None for r in panel.records), draw)
+    return _grid(panels, lambda panel: any(_ms(r) is not None for r in panel.records), draw)
+
+
+def rates(panels: list[Panel]) -> Html:
+    """The least bytes by the latency against size, where differences show that are small on the scale of latencies."""
+
+    def draw(panel: Panel) -> Html:
+        lines = _lines(panel, _gbps, lambda r: (None, None), lambda y: f"{y:.0f} GB/s")
+        limits = {r.n_cols: r.limit_gbps for r in panel.records if r.limit_gbps is not None}
+        if limits:
+            lines.insert(0, Line("limit", None, [Point(x, y) for x, y in sorted(limits.items())]))
+        title = f"Rate against row length, {panel.title}"
+        return _figure(panel, lines, log_chart(title, lines, "row length (n_cols)", "GB/s", _spoken(lines)))
+
+    return _grid(panels, lambda panel: any(_gbps(r) is not None for r in panel.records), draw)
 
 
 def errors(panels: list[Panel]) -> Html:
@@ -131,6 +146,14 @@ def _lines(
     return lines
 
 
+def _ms(record: Record) -> float | None:
+    return ms_of(record) if record.status is Status.PASSED else None
+
+
+def _gbps(record: Record) -> float | None:
+    return record.gbps if record.status is Status.PASSED else None
+
+
 def _excess(record: Record) -> float | None:
     return record.error_over_tolerance
 
@@ -154,7 +177,11 @@ def _grid(panels: list[Panel], has: Callable[[Panel], bool], draw: Callable[[Pan
     worth = [panel for panel in panels if has(panel)]
     if not worth:
         return tag("p", "Nothing of this was measured.", class_="note")
-    parts = [tag("div", *(draw(panel) for panel in worth[:MAX_PANELS]), class_="grid-of-figures")]
+    parts = [tag("div", *(draw(panel) for panel in worth[:_OPEN_PANELS]), class_="grid-of-figures")]
+    more = worth[_OPEN_PANELS:MAX_PANELS]
+    if more:
+        drawn = tag("div", *(draw(panel) for panel in more), class_="grid-of-figures")
+        parts.append(tag("details", tag("summary", f"{len(more)} more groups of cases"), drawn))
     if len(worth) > MAX_PANELS:
         rest = f"{len(worth) - MAX_PANELS} smaller groups of cases are not drawn; their figures are in the CSV file."
         parts.append(tag("p", rest, class_="note"))

@@ -17,13 +17,13 @@ from softmax_exp.report import words
 from softmax_exp.results import Results
 from softmax_exp.table import by_case, failures_in_words, host_ms
 
-_MAX_CASES = 200  # GitHub cuts a comment at 65,536 characters
+_MAX_CHARS = 60_000  # GitHub takes 65,536 in a comment
 _HEADS = ("case", "variant", "device", "host", "speed-up", "% of limit", "status")
 
 
 def markdown(sweeps: list[Results]) -> str:
-    """The verdict, a table and the failures of each sweep; at most 200 cases."""
-    parts = []
+    """The verdict, a table and the failures of each sweep, as many cases as a comment on GitHub holds."""
+    share, parts = _MAX_CHARS // len(sweeps), []
     for results in sweeps:
         machines = [(env.get("device") or {}) for env in results.environments.values()]
         about = ", ".join(
@@ -32,12 +32,18 @@ def markdown(sweeps: list[Results]) -> str:
         parts.append(f"### softmax_exp {escape(results.name)}\n\n{escape(words.summary(results))}\n")
         parts.append(f"{escape(about)}\n" if about else "")
         cases = by_case(results.records)
-        rows = [(title, *_row(record)) for title, cells in cases[:_MAX_CASES] for record in cells]
-        parts.append(table(_HEADS, rows))
-        parts += [f"- {escape(title)}: {escape(words.verdict(cells))}" for title, cells in cases[:_MAX_CASES]]
-        if len(cases) > _MAX_CASES:
-            parts.append(f"- {_MAX_CASES} of {len(cases)} cases; all of them are in the CSV file.")
-        parts += ["", *(f"- {escape(line)}" for line in failures_in_words(results.records)), ""]
+        failures = [f"- {escape(line)}" for line in failures_in_words(results.records)]
+        rows, verdicts, left = [], [], share - sum(map(len, failures[:100]))
+        for title, cells in cases:
+            own = [(title, *_row(record)) for record in cells]
+            verdict = f"- {escape(title)}: {escape(words.verdict(cells))}"
+            left -= len(table((), own)) + len(verdict)
+            if left < 0:
+                verdicts.append(f"- The first {len(rows)} of {len(results.records)} cells; all are in the CSV file.")
+                break
+            rows += own
+            verdicts.append(verdict)
+        parts += [table(_HEADS, rows), *verdicts, "", *failures[:100], ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
