@@ -10,62 +10,37 @@ import contextlib
 import functools
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
-from softmax_exp import environment, report, stops, variants, worker
-from softmax_exp.config import Experiment, TrackingSettings
+from softmax_exp import environment, report, stops, tracking, variants, worker
+from softmax_exp.config import Experiment
 from softmax_exp.display import Display
 from softmax_exp.records import Record, Status, Sweep, append_line, now
 from softmax_exp.redaction import redact
 from softmax_exp.table import print_table
 
-if TYPE_CHECKING:
-    from softmax_exp.tracking import Store
-
 
 class Session:
-    """What a process keeps from job to job: the worker, the open store, the display."""
+    """What a process keeps from job to job: the worker, the store, the display."""
 
     def __init__(self, experiment: Experiment, log: Path | None) -> None:
         global _worker
         self.worker, _worker = _worker or worker.Worker(), None
         if log is not None:
             self.worker.start(log)  # first, so that it imports torch while everything else is made ready
-        self.store = _in_thread(_open_store, experiment.tracking, experiment.outputs)
-        self.tracking_told = False
-        sweep = Sweep(experiment.folder)
-        self.display = Display(n_jobs or len(sweep.manifest()["jobs"]))
+        self.display = Display(n_jobs or len(Sweep(experiment.folder).manifest()["jobs"]))
+        self.tracker = tracking.Tracker(experiment.tracking, experiment.outputs, self.display.note)
         self.host = environment.describe_host()
         self.device: dict[str, Any] = {}
-
-    def tracked(self, action: str, sweep: Sweep, **arguments: Any) -> Any:
-        """Do something of `tracking` with the store; a store that fails is told once and costs no result."""
-        from softmax_exp import tracking
-
-        try:
-            store = self.store.result()
-            return getattr(tracking, action)(sweep, store, **arguments) if store is not None else None
-        except (tracking.StoreError, ValueError) as error:
-            if not self.tracking_told:
-                self.tracking_told = True
-                self.display.note(redact(f"not in MLflow yet: {error}"))
-                self.display.note(
-                    f"every record is kept; send them later by: python -m softmax_exp.sync {sweep.folder}"
-                )
-            return None
 
 
 _session: Session | None = None
 _worker: worker.Worker | None = None  # started before the session, to ask it about the machine
-
-
 n_jobs: int | None = None  # of this run, where the command knows; a resumed sweep runs only some
 
 
@@ -108,6 +83,7 @@ def run_case(experiment: Experiment, job: int) -> None:
     measured, again = _to_measure(experiment)
     started_at = now()
     records: list[Record] = []
+    session.tracker.check(sweep)
     session.display.case(case.title)
 
     def hear(event: dict[str, Any]) -> None:
@@ -142,7 +118,7 @@ def run_case(experiment: Experiment, job: int) -> None:
     }
     with stops.deferred(session.worker.stop_soon):
         session.worker.measure(request, folder / "worker.log", hear)
-        session.tracked("sync", sweep, records=records)
+        session.tracker.sync(sweep, records)
         session.display.done(case.title, records)
 
 
@@ -162,14 +138,12 @@ def finish(sweep: Sweep, experiment: Experiment) -> None:
 
     `experiment` tells where the sweep is tracked; in a parallel launcher this process has run no job of it.
     """
-    from softmax_exp import tracking
-
     global _session
     session = _session = _session or Session(experiment, None)
     session.worker.stop()
     records = sweep.records()
     reports = _report(sweep)
-    session.tracked("finish", sweep, attachments=reports)
+    store = session.tracker.finish(sweep, reports)
     abandon()
     console = Console(width=None if sys.stdout.isatty() else 120)
     print_table(records, console)
@@ -179,7 +153,6 @@ def finish(sweep: Sweep, experiment: Experiment) -> None:
     print(f"records: {sweep.records_path}")
     for path in reports[:1]:
         print(f"report: {path}")
-    store = session.store.result() if not session.store.exception() else None
     if store is not None:
         try:
             for label, address in tracking.links(store, sweep):
@@ -230,23 +203,3 @@ def _kernel_hash(variant: str) -> str:
         return variants.kernel_hash(variant)
     except (OSError, ValueError, SyntaxError):
         return ""
-
-
-def _open_store(settings: TrackingSettings, outputs: Path) -> Store | None:
-    from softmax_exp import tracking
-
-    return tracking.open_store(settings, outputs)
-
-
-def _in_thread(function: Any, *arguments: Any) -> Future[Any]:
-    """Run a function beside the main thread. A daemon thread, so that an interrupt does not wait for it."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future

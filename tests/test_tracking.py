@@ -94,7 +94,7 @@ def test_a_run_fails_where_its_status_does_and_says_why(outputs, store, status):
     cell = made_up.failed(0, "triton", 128, status, "because", traceback="Traceback: here")
     sync(made_up.sweep(outputs, [cell]), store)
     (run,) = runs(store)
-    assert run.info.status == ("FAILED" if status.failed else "FINISHED")
+    assert run.info.status == ("KILLED" if status == "KILLED" else "FAILED" if status.failed else "FINISHED")
     assert run.data.metrics["passed"] == (status is Status.PASSED)
     if status is not Status.PASSED:
         assert run.data.tags["reason"] == "because"

@@ -7,6 +7,18 @@ by nothing else, and here only when a store is opened, which takes seconds: do i
 from softmax_exp.tracking.reading import read_run
 from softmax_exp.tracking.sending import finish, sync
 from softmax_exp.tracking.store import Store, StoreError, open_store
+from softmax_exp.tracking.tracker import Tracker
 from softmax_exp.tracking.views import links, newest, ui_command
 
-__all__ = ["Store", "StoreError", "finish", "links", "newest", "open_store", "read_run", "sync", "ui_command"]
+__all__ = [
+    "Store",
+    "StoreError",
+    "Tracker",
+    "finish",
+    "links",
+    "newest",
+    "open_store",
+    "read_run",
+    "sync",
+    "ui_command",
+]

@@ -95,7 +95,7 @@ def summary_run(sweep: Sweep, records: list[Record], attachments: list[Path]) ->
         digest=stable_hash([LAYOUT, [[name, stable_hash(data.hex())] for name, data in sorted(artifacts.items())]]),
         started_ms=started,
         ended_ms=max([started, *(milliseconds(record.started_at) for record in records)]),
-        failed=metrics["n_failed"] > 0,
+        status="FAILED" if metrics["n_failed"] else "FINISHED",
         tags=texts({"mlflow.note.content": title + markdown(records, _MAX_NOTE - len(title))}, 8000),
         params=texts(environment_params(some_environment), 6000),
         metrics=[(name, value, 0) for name, value in numbers(metrics).items()],

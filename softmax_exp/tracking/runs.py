@@ -45,7 +45,8 @@ class Run:
     digest: str
     started_ms: int
     ended_ms: int
-    failed: bool = False
+    status: str = "FINISHED"
+    """How it ended in MLflow's words: FINISHED, FAILED or KILLED."""
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     metrics: list[tuple[str, float, int]] = field(default_factory=list)
@@ -68,7 +69,7 @@ def cell_run(record: Record, job: dict[str, Any], environment: dict[str, Any]) -
         digest=stable_hash([LAYOUT, record.to_json()]),
         started_ms=started,
         ended_ms=started + round(1000 * (record.first_call_s or 0.0)),
-        failed=record.status.failed,
+        status="KILLED" if record.status is Status.KILLED else "FAILED" if record.status.failed else "FINISHED",
         tags=texts(_cell_tags(record, job), _MAX_TAG),
         params=texts(params, _MAX_PARAM),
         metrics=[(name, value, 0) for name, value in _cell_metrics(record).items()],

@@ -75,16 +75,17 @@ def find_runs(store: Store, condition: str) -> Iterator[Any]:
 
 def close_stale(store: Store) -> int:
     """End, as KILLED, runs that a process began to write and will never end; return how many."""
-    stale = [
-        run
-        for run in find_runs(store, "attributes.status = 'RUNNING' and tags.writer LIKE '%'")
-        if not _alive(run.data.tags["writer"])
-    ]
-    for run in stale:
-        store.client.set_tag(
-            run.info.run_id, "reason", "the process that wrote this run was killed; sync its sweep again"
-        )
-        store.client.set_terminated(run.info.run_id, "KILLED")
+    with explained(store.address):
+        stale = [
+            run
+            for run in find_runs(store, "attributes.status = 'RUNNING' and tags.writer LIKE '%'")
+            if not _alive(run.data.tags["writer"])
+        ]
+        for run in stale:
+            reason = "the process that wrote this run was killed; sync its sweep again"
+            store.client.set_tag(run.info.run_id, "reason", reason)
+            store.client.set_tag(run.info.run_id, "digest", "half written")  # so that no sync takes it for a whole one
+            store.client.set_terminated(run.info.run_id, "KILLED")
     return len(stale)
 
 
@@ -116,7 +117,7 @@ def _reconcile(store: Store, sweep: Sweep, runs: list[Run], kind: str, narrower:
 
 
 def _complete(found: Any, run: Run) -> bool:
-    return found.info.status in ("FINISHED", "FAILED") and found.data.tags.get("digest") == run.digest
+    return found.info.status == run.status and found.data.tags.get("digest") == run.digest
 
 
 def _write(store: Store, sweep: Sweep, run: Run) -> None:
@@ -135,7 +136,7 @@ def _write(store: Store, sweep: Sweep, run: Run) -> None:
         client.log_batch(run_id, metrics[9 * start : 9 * start + 900], params[start : start + 100])
     for path, data in run.artifacts.items():
         _upload(client, run_id, path, data)
-    client.set_terminated(run_id, "FAILED" if run.failed else "FINISHED", run.ended_ms)
+    client.set_terminated(run_id, run.status, run.ended_ms)
 
 
 def _upload(client: Any, run_id: str, path: str, data: bytes) -> None:

@@ -33,12 +33,13 @@ _QUIET = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     # MLflow's own defaults add up to many minutes before a dead server is reported.
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _LOCAL_DISKS = {"ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay"}
 _REACH_S = 5.0
+_PROBE_S = 2.0
 _LOCK_S = 120.0
 
 
@@ -82,6 +83,13 @@ def open_store(settings: TrackingSettings, outputs: Path) -> Store | None:
         with _locked(database):
             _check_sqlite(database)
             return _open(f"sqlite:///{database}", settings.experiment, database)
+
+
+def probe(store: Store) -> None:
+    """StoreError within 2 s where the store's server has gone away; MLflow itself would try for much longer."""
+    with explained(store.address):
+        if store.database is None:
+            _reach(store.uri, _PROBE_S)
 
 
 def quieten() -> None:
@@ -193,18 +201,18 @@ def _on_local_disk(folder: Path) -> bool:
     return max(around, key=lambda mount: len(mount[1]), default=[""] * 3)[2] in _LOCAL_DISKS
 
 
-def _reach(uri: str) -> None:
+def _reach(uri: str, seconds: float = _REACH_S) -> None:
     """Find out within seconds whether something answers at a network address; other addresses are left to MLflow."""
     parts = urllib.parse.urlsplit(uri)
     scheme = parts.scheme.partition("+")[0]
     if scheme in ("http", "https"):
         netloc = parts.netloc.rpartition("@")[2]
         try:
-            urllib.request.urlopen(f"{scheme}://{netloc}{parts.path.rstrip('/')}/health", timeout=_REACH_S).close()
+            urllib.request.urlopen(f"{scheme}://{netloc}{parts.path.rstrip('/')}/health", timeout=seconds).close()
         except urllib.error.HTTPError:
             return  # something answers; MLflow itself says what is wrong with it
     elif scheme in _PORTS and parts.hostname:
-        socket.create_connection((parts.hostname, parts.port or _PORTS[scheme]), timeout=_REACH_S).close()
+        socket.create_connection((parts.hostname, parts.port or _PORTS[scheme]), timeout=seconds).close()
     elif not parts.scheme or scheme == "file":
         raise StoreError(
             f"tracking.uri ({redact(uri)}) must be an address, as http://host:5000 or sqlite:////folder/mlflow.db: "
