@@ -4,7 +4,7 @@ In: as shared_forward, for `aligned` rows alone. Out: y. Registers and shared me
 at once: several rows of a million columns, so that some are read while others wait and are written.
 """
 
-# pyright: reportGeneralTypeIssues=false
+# pyright: reportGeneralTypeIssues=false, reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy

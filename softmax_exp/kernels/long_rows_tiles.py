@@ -5,7 +5,7 @@ and read whole, so that no fence is needed; 0 means not written yet and no chunk
 maximum is -inf). Forward and backward kernels build on this, in Triton and in Gluon.
 """
 
-# pyright: reportGeneralTypeIssues=false
+# pyright: reportGeneralTypeIssues=false, reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # (Calls between Triton functions: pyright reads their bodies as Python and finds that they never return.)
 import triton
 import triton.language as tl
