@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from softmax_exp.cases import Case
+from softmax_exp.reference import logits, softmax_reference, take, verify
 
 CHUNK_ELEMENTS = 1 << 23  # of float64, so that about ten temporaries stay below 1 GB
 CPU_ELEMENTS = 1 << 22  # checked on a CPU, where all of (8, 12, 2048, 2048) would take 15 s a variant
@@ -88,7 +89,8 @@ def check(
 
 def _form_error(name: str, tensor: Any, x: torch.Tensor) -> str:
     if not isinstance(tensor, torch.Tensor):
-        return f"{name} is a {type(tensor).__name__}, not a tensor"
+        hint = "; to be a factory its first parameter must be called case" if callable(tensor) else ""
+        return f"{name} is a {type(tensor).__name__}, not a tensor{hint}"
     for what in ("shape", "dtype", "device"):
         have, want = getattr(tensor, what), getattr(x, what)
         if have != want:
@@ -115,37 +117,6 @@ def _chunks(case: Case, device: torch.device) -> Iterator[torch.Tensor]:
     yield from rows.split(per_chunk)
 
 
-def _take(tensor: torch.Tensor, case: Case, rows: torch.Tensor) -> torch.Tensor:
-    """Rows of a tensor of the case's shape as float64 (rows, n_cols), through its own strides: no copy of the whole."""
-    if tensor.dim() <= 1:
-        return tensor.reshape(1, -1).double()
-    index = torch.unravel_index(rows, tensor.shape[:-1])
-    return tensor[index].double()
-
-
-def _logits(case: Case, x: torch.Tensor, mask: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor:
-    z = _take(x, case, rows)
-    if case.scale is not None:
-        z = z * case.scale
-    if mask is not None:
-        mask_rows = _take(mask.expand(case.shape), case, rows) if mask.dtype != torch.bool else None
-        if mask_rows is not None:
-            return z + mask_rows
-        keep = mask.expand(case.shape)[torch.unravel_index(rows, case.shape[:-1])]
-        return z.masked_fill(~keep, float("-inf"))
-    if case.mask == "causal":
-        n_queries, n_cols = case.shape[-2:]
-        last_seen = rows % n_queries + (n_cols - n_queries)
-        return z.masked_fill(torch.arange(n_cols, device=z.device) > last_seen[:, None], float("-inf"))
-    return z
-
-
-def softmax_reference(z: torch.Tensor) -> torch.Tensor:
-    """Softmax of float64 (rows, n_cols) over the last dimension from its definition; NaN as in `torch.softmax`."""
-    shifted = (z - z.amax(-1, keepdim=True)).exp()
-    return shifted / shifted.sum(-1, keepdim=True)
-
-
 def _check_rows(
     case: Case,
     accuracy: Accuracy,
@@ -155,13 +126,14 @@ def _check_rows(
     grad: torch.Tensor | None,
     results: dict[str, torch.Tensor],
 ) -> None:
-    z = _logits(case, x, mask, rows)
+    z = logits(case, x, mask, rows)
     y = softmax_reference(z)
+    verify(y)
     y_relative = _forward_bound(case, z)
     smallest = SMALLEST[case.dtype]
     accuracy.n_rows_checked += len(rows)
     if "y" in results:
-        have = _take(results["y"], case, rows)
+        have = take(results["y"], case, rows)
         _compare(case, accuracy, "y", have, y, y_relative * y + smallest, rows)
         row_sums = have.sum(-1)
         sound = row_sums.isfinite() & y.isfinite().all(-1)
@@ -170,7 +142,7 @@ def _check_rows(
             accuracy.max_row_sum_error = max(accuracy.max_row_sum_error, error)
     if "dx" in results:
         assert grad is not None
-        dy = _take(grad, case, rows)
+        dy = take(grad, case, rows)
         scale = 1.0 if case.scale is None else case.scale
         dot = (dy * y).sum(-1, keepdim=True)
         dx = scale * y * (dy - dot)
@@ -182,7 +154,7 @@ def _check_rows(
         bound = bound + 2 * UNIT_ROUNDOFF[case.dtype] * dx.abs() + smallest
         if case.scale is not None:  # eager rounds the gradient once before the scale and once after it
             bound = bound + abs(scale) * smallest
-        have = _take(results["dx"], case, rows)
+        have = take(results["dx"], case, rows)
         if case.mask in ("causal", "boolean"):
             # What is masked off in a NaN row: eager's gradient is 0 there, a fused kernel's NaN; neither means a thing.
             blind = (z == float("-inf")) & y.isnan()

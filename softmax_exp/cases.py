@@ -30,13 +30,14 @@ DISTRIBUTIONS = (
     "large",  # normal, size 1e4
     "constant",  # every element 1
     "one_hot",  # one element of a row 50 above the others
-    "shifted",  # normal + 1e7 (1e4 in float16, which holds no more)
+    "shifted",  # normal + 1e7 and, in every second row, - 1e7 (1e4 in float16, which holds no more)
     "ties",  # rounded to integers: many equal maxima
     "tiny",  # differences of 1e-3
     "denormal",  # results that reach the dtype's subnormal numbers
+    "causal",  # -inf right of the diagonal, which ends in the last column: as scores that were masked before
     "padded",  # the last quarter of each row -inf, every eighth row wholly -inf
-    "nan",  # a NaN in every fourth row
-    "inf",  # a +inf in every fourth row
+    "nan",  # a NaN in every fourth row, beside a -inf in every eighth
+    "inf",  # a +inf in every fourth row, two in every eighth
 )
 LAYOUTS = (
     "contiguous",
@@ -44,6 +45,7 @@ LAYOUTS = (
     "expanded",  # the first dimension has stride 0
     "offset",  # starts one element into its storage
     "padded",  # rows eight elements apart beyond their length
+    "far",  # the first and the last row 2^31 elements apart or more: offsets overflow 32 bits; takes 4 GiB and up
 )
 
 

@@ -43,9 +43,10 @@ def key(
 class MeasureSettings:
     """How a case is measured; the keys under `measure`."""
 
-    clock: str = key("device", allowed=("device", "wall"))
+    clock: str = key("device", allowed=("device", "wall", "none"))
     """`device`: GPU time by events (and graph replays for short kernels), host time beside it. `wall`: the host clock
-    alone, one variant after the other, as in the first version. On a CPU `device` means the host clock, interleaved."""
+    alone, one variant after the other, as in the first version. `none`: right or wrong only. On a CPU `device` means
+    the host clock, interleaved."""
     n_warmup: int = key(5, ge=0)
     """Calls before anything is timed."""
     n_iters: int = key(30, ge=1, only=("clock", "wall"), advice="for a fast run use measure=quick")

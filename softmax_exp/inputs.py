@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from dataclasses import dataclass
 
 import torch
@@ -73,7 +74,17 @@ def _storage(case: Case, device: torch.device) -> torch.Tensor:
         return torch.empty(case.numel + 1, dtype=dtype, device=device)[1:].view(shape)
     if layout == "padded" and shape:
         return torch.empty(*shape[:-1], shape[-1] + 8, dtype=dtype, device=device)[..., : shape[-1]]
+    if layout == "far" and case.n_rows > 1:
+        return _far_apart(shape, dtype, device)
     return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _far_apart(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Rows spread evenly over more than 2^31 elements. What lies between them is never touched."""
+    n_rows, n_cols = math.prod(shape[:-1]), shape[-1]
+    row_stride = max(n_cols, -(-(2**31) // (n_rows - 1)))
+    strides = [row_stride * math.prod(shape[dim + 1 : -1]) for dim in range(len(shape) - 1)]
+    return torch.empty((n_rows - 1) * row_stride + n_cols, dtype=dtype, device=device).as_strided(shape, (*strides, 1))
 
 
 def refill(x: torch.Tensor, case: Case, seed: int) -> None:
@@ -101,22 +112,34 @@ def _fill(x: torch.Tensor, distribution: str) -> None:
     elif distribution == "one_hot":
         x.fill_(0).select(-1, n_cols // 2).fill_(50)
     elif distribution == "shifted":
-        x.add_(1e4 if x.dtype == torch.float16 else 1e7)
+        offset = 1e4 if x.dtype == torch.float16 else 1e7
+        x.add_(offset)
+        _rows(x)[..., 1::2, :].sub_(2 * offset)
     elif distribution == "ties":
         x.round_()
     elif distribution == "tiny":
         x.mul_(1e-3)
     elif distribution == "denormal":
         x.mul_(6 if x.dtype == torch.float16 else 25)
-    elif distribution in ("padded", "nan", "inf"):
-        rows = x.unsqueeze(0) if x.dim() == 1 else x
-        if distribution == "padded":
-            rows[..., n_cols - n_cols // 4 :] = float("-inf")
-            rows[..., ::8, :] = float("-inf")
-        else:
-            rows[..., ::4, n_cols // 2] = float(distribution)
+    elif distribution == "causal":
+        rows = _rows(x)
+        ahead = torch.ones(rows.shape[-2:], dtype=torch.bool, device=x.device).triu(n_cols - rows.shape[-2] + 1)
+        rows.masked_fill_(ahead, float("-inf"))
+    elif distribution == "padded":
+        rows = _rows(x)
+        rows[..., n_cols - n_cols // 4 :] = float("-inf")
+        rows[..., ::8, :] = float("-inf")
+    elif distribution in ("nan", "inf"):
+        rows = _rows(x)
+        rows[..., ::8, 0] = float("-inf" if distribution == "nan" else "inf")
+        rows[..., ::4, n_cols // 2] = float(distribution)
     else:
         assert distribution == "normal", distribution
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """The same memory, seen as at least one matrix of rows."""
+    return x.unsqueeze(0) if x.dim() == 1 else x
 
 
 def make_mask(case: Case, device: torch.device) -> torch.Tensor | None:

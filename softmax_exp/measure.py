@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from softmax_exp import accuracy, timing, variants
+from softmax_exp import accuracy, timing, untimed, variants
 from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
 from softmax_exp.inputs import Inputs, checksum, make_inputs, refill, resolve_device
@@ -67,6 +67,7 @@ class Trial:
     describe: Callable[..., dict[str, Any]] | None
     figures: dict[str, Any]
     timed: bool = True
+    package: str = ""
 
 
 def measure(request: Request, emit: Emit, watch: Watch = lambda name: None) -> None:
@@ -81,7 +82,8 @@ def measure(request: Request, emit: Emit, watch: Watch = lambda name: None) -> N
         message = NO_GPU if str(error) == "requires a CUDA GPU" else str(error)
         emit({"event": "result", "variant": "all", "status": Status.SKIPPED, "message": message})
         return
-    if "torch._dynamo" in sys.modules:
+    anew = untimed.begin(case, request.variant_args, timed=request.settings.clock != "none")
+    if anew and "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
     with contextlib.ExitStack() as stack:
         if device.type == "cuda":
@@ -160,12 +162,13 @@ def _time_all(
                 return
             for trial in _who_changes(request.case, timed, inputs, seen[0]):
                 trials.remove(trial)
-                emit(_failure(trial.name, Incorrect("an input was changed while it was timed", {}), device))
+                error = Incorrect("an input was changed while it was timed", {})
+                emit(_failure(trial.name, error, device, trial.package))
         except Exception as error:
             blamed = [trial for trial in timed if trial.name == running] or timed
             for trial in blamed:
                 trials.remove(trial)
-                emit(_failure(trial.name, error, device))
+                emit(_failure(trial.name, error, device, trial.package))
 
 
 def _who_changes(case: Case, trials: list[Trial], inputs: Inputs, seen: str) -> list[Trial]:
@@ -189,8 +192,10 @@ def _try(
     deadline_s = request.settings.first_call_deadline_s
     emit({"event": "phase", "phase": "first call", "variant": name, "deadline_s": deadline_s})
     watch(name)
+    package = ""
     try:
         variant = variants.load(name)
+        package = variant.package
         if variant.needs_cuda and device.type != "cuda" and not request.interpreted:
             raise variants.Skipped(NO_GPU)
         figures: dict[str, Any] = {
@@ -202,7 +207,7 @@ def _try(
         memory = _Memory(device)
         hits = _cache_hits()
         started = time.perf_counter()
-        function = variant.build(case, **request.variant_args.get(name, {}))
+        function = untimed.built(name, lambda: variant.build(case, **request.variant_args.get(name, {})))
         call, restart = _calls(case, function, inputs)
         result = call(0)
         _synchronize(device)
@@ -210,11 +215,12 @@ def _try(
         figures["compile_cache_hit"] = _cache_hits() > hits if "compile" in name else None
         figures["peak_memory_bytes"] = memory.peak()
         figures |= _check(case, inputs, seen, result)
-        trial = Trial(name, call, restart, getattr(function, "describe", None), figures)
-        trial.timed = case.numel > 0 and not (variant.needs_cuda and device.type != "cuda")
+        trial = Trial(name, call, restart, getattr(function, "describe", None), figures, package=package)
+        interpreted = variant.needs_cuda and device.type != "cuda"
+        trial.timed = case.numel > 0 and not interpreted and request.settings.clock != "none"
         return trial
     except Exception as error:
-        emit(_failure(name, error, device))
+        emit(_failure(name, error, device, package))
         return None
 
 
@@ -317,22 +323,30 @@ def _finish(request: Request, trial: Trial, inputs: Inputs, device: torch.device
             refill(inputs.xs[0], case, case.seed + 15485863)
             _poison(case, device)
             trial.restart(0)
-            again = _check(case, inputs, checksum(inputs.xs[0]), trial.call(0))
-            for name, value in again.items():
+            check = functools.partial(_check, case, inputs, checksum(inputs.xs[0]))
+            for name, value in check(trial.call(0)).items():
                 trial.figures[name] = max(trial.figures[name], value)
+            if request.settings.clock == "none" and (
+                reason := untimed.repeat(lambda: trial.call(0), case.bytes_written, check)
+            ):
+                raise Incorrect(reason, {})
         for flag in trial.figures.get("flags", ()):
             if flag in LIES:
                 raise Incorrect(f"{flag}: {LIES[flag]}", {})
         if trial.describe is not None:
             trial.figures["plan"] = trial.describe(inputs.xs[0], *([] if inputs.mask is None else [inputs.mask]))
+        if trial.package:
+            trial.figures["plan"] = {"package": trial.package} | trial.figures.get("plan", {})
     except Exception as error:
-        return _failure(trial.name, error, device)
-    message = "" if trial.timed else "no latency: nothing to time" if not case.numel else "no latency: interpreted"
+        return _failure(trial.name, error, device, trial.package)
+    asked = request.settings.clock != "none"
+    why = "nothing to time" if not case.numel else "interpreted" if asked else "not asked for"
+    message = "" if trial.timed else f"no latency: {why}"
     return {"event": "result", "variant": trial.name, "status": Status.PASSED, "message": message, **trial.figures}
 
 
-def _failure(name: str, error: Exception, device: torch.device) -> dict[str, Any]:
-    """The result of a variant that raised. Poisoned if the context does not survive it."""
+def _failure(name: str, error: Exception, device: torch.device, package: str = "") -> dict[str, Any]:
+    """The result of a variant that raised, told with its package. Poisoned if the context does not survive it."""
     figures: dict[str, Any] = {}
     text = str(error)
     if isinstance(error, variants.Unsupported | NotImplementedError):
@@ -346,6 +360,8 @@ def _failure(name: str, error: Exception, device: torch.device) -> dict[str, Any
     else:
         status, text = Status.ERROR, f"{type(error).__name__}: {text}"
     event = {"event": "result", "variant": name, "status": status, "message": text, **figures}
+    if package:
+        event |= {"message": f"{text} ({package})", "plan": {"package": package}}
     if status == Status.ERROR:
         event["traceback"] = "".join(traceback.format_exception(error))
         try:

@@ -31,7 +31,7 @@ def test_distributions_are_what_they_are_called():
         return make_x(Case(shape=(16, 64), dtype=dtype, distribution=name), CPU, 0)
 
     assert drawn("large").abs().max() > 1e4 and drawn("large", "float16").isfinite().all()
-    assert drawn("shifted").mean() > 9e6 and drawn("shifted", "float16").isfinite().all()
+    assert drawn("shifted")[::2].min() > 9e6 and drawn("shifted")[1::2].max() < -9e6 and drawn("shifted", "float16").isfinite().all()
     assert (drawn("constant") == 1).all()
     assert ((drawn("one_hot") == 50).sum(-1) == 1).all()
     assert (drawn("ties") == drawn("ties").round()).all()

@@ -19,7 +19,7 @@ def n_buffer_sets(case_bytes: int, device: torch.device, settings: MeasureSettin
     are wanted, whose calls must each find data of their own. On a CPU: three times its last-level cache. Bounded by an
     eighth of the free memory, and 1 where the cache is to be warm.
     """
-    if settings.cache == "warm" or settings.clock == "wall" or case_bytes <= 0:
+    if settings.cache == "warm" or settings.clock != "device" or case_bytes <= 0:
         return 1
     if device.type == "cuda":
         rate = machine.Monitor(gpu_uuid(device), machine.load_nvml()).memory_rate_gbps() or 10_000.0
