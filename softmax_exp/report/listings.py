@@ -17,6 +17,7 @@ from softmax_exp.table import by_case, failures_in_words, host_ms, on_device_clo
 
 _MAX_ROWS = 2000
 _OPEN_CASES = 12
+_TEXT_HEADS = {"case", "variant", "flag", "for example", "status"}
 FACTS = (  # where in an environment: label, part, keys
     ("GPU or CPU", "device", "name"), ("driver", "device", "driver"), ("torch", "device", "torch"),
     ("CUDA", "device", "cuda"), ("triton", "device", "triton"), ("power limit, W", "device", "power_limit_w"),
@@ -171,7 +172,9 @@ def _row(record: Record, variant: str) -> Html:
 
 
 def _table(caption: str, heads: tuple[Any, ...], rows: list[Html], **attributes: Any) -> Html:
-    head = tag("thead", tag("tr", *(tag("th", text, scope="col") for text in heads)))
+    texts = _TEXT_HEADS if _TEXT_HEADS & {*heads} else {*heads}
+    cells = (tag("th", text, scope="col", class_="text" if text in texts else None) for text in heads)
+    head = tag("thead", tag("tr", *cells))
     table = tag("table", tag("caption", caption), head, tag("tbody", *rows), **attributes)
     return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=caption)
 

@@ -16,9 +16,10 @@ from softmax_exp.table import on_device_clock
 
 @dataclass(frozen=True)
 class Series:
-    """One variant with its arguments, in one sweep. `number` counts from 0 in the order of first appearance."""
+    """One variant with its arguments, in one sweep. `number` is the variant's, counted over all sweeps from 0."""
 
     number: int
+    sweep: int
     label: str
     records: list[Record]
     """Of one panel, in the order of n_cols."""
@@ -52,24 +53,25 @@ def panels(sweeps: list[Results]) -> list[Panel]:
             if len(clocks) > 1 and record.device_ms:
                 title += ", GPU" if on_device_clock(record) else ", CPU"
             found[title].append((number, record))
-    numbers = {label: number for number, label in enumerate(labels(sweeps))}
+    numbers = variant_numbers(sweeps)
     made = []
     for title, cells in found.items():
         for part_title, part in _apart(title, cells).items():
-            by_label: dict[str, list[Record]] = defaultdict(list)
-            for number, record in part:
-                by_label[label(record, number, len(sweeps))].append(record)
+            lines: dict[tuple[int, int], list[Record]] = defaultdict(list)
+            for sweep, record in part:
+                lines[sweep, numbers[label(record, 0, 1)]].append(record)
             series = [
-                Series(numbers[name], name, sorted(records, key=lambda r: (r.n_cols, r.n_rows)))
-                for name, records in sorted(by_label.items(), key=lambda item: numbers[item[0]])
+                Series(number, sweep, label(records[0], sweep, len(sweeps)), sorted(records, key=lambda r: r.n_cols))
+                for (sweep, number), records in sorted(lines.items())
             ]
             made.append(Panel(part_title, series))
     return sorted(made, key=lambda panel: -len(panel.records))
 
 
-def labels(sweeps: list[Results]) -> list[str]:
-    """The label of every series, in the order of first appearance."""
-    return list(dict.fromkeys(label(r, n, len(sweeps)) for n, results in enumerate(sweeps) for r in results.records))
+def variant_numbers(sweeps: list[Results]) -> dict[str, int]:
+    """A number for every variant with its arguments, in the order of first appearance in any sweep."""
+    names = dict.fromkeys(label(record, 0, 1) for results in sweeps for record in results.records)
+    return {name: number for number, name in enumerate(names)}
 
 
 def label(record: Record, sweep: int, n_sweeps: int) -> str:

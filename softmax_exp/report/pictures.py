@@ -11,9 +11,9 @@ from collections.abc import Callable
 from itertools import islice
 
 from softmax_exp.records import Record, Status
-from softmax_exp.report.chart import Line, Point, boxes, legend, log_chart, short
+from softmax_exp.report.chart import Line, Point, Style, boxes, legend, log_chart, short
 from softmax_exp.report.html import Html, tag
-from softmax_exp.report.panels import Panel, case_title, label, labels
+from softmax_exp.report.panels import Panel, case_title, label, variant_numbers
 from softmax_exp.report.words import figure, latency, ms_of
 from softmax_exp.results import Results
 from softmax_exp.table import on_device_clock
@@ -107,7 +107,7 @@ def samples(sweeps: list[Results]) -> Html:
             if record.device_ms and record.device_ms_p95 is not None:
                 cases.setdefault((number, record.job), []).append(record)
     widest = sorted(cases.items(), key=lambda item: -max(_spread(record) for record in item[1]))
-    numbers = {name: n for n, name in enumerate(labels(sweeps))}
+    numbers = variant_numbers(sweeps)
     figures = []
     for (number, job), records in islice(widest, _MAX_BOXES):
         raw = _raw_samples(sweeps[number], job)
@@ -115,7 +115,8 @@ def samples(sweeps: list[Results]) -> Html:
         for record in records:
             name = label(record, number, len(sweeps))
             values = raw.get(record.variant, {}).get(f"{record.clock if record.clock != 'host' else 'host_result'}_ms")
-            rows.append((name, numbers[name], _around(record, _quantiles(record)), _around(record, values or [])))
+            style = Style(numbers[label(record, 0, 1)], number)
+            rows.append((name, style, _around(record, _quantiles(record)), _around(record, values or [])))
         title = case_title(records[0]) + (f" [{number + 1}]" if len(sweeps) > 1 else "")
         drawn = boxes(f"Samples around each median, {title}", rows, "% from the median")
         figures.append(tag("figure", tag("figcaption", title), drawn))
@@ -142,7 +143,7 @@ def _lines(
                 text = f"{series.label}, {record.n_cols} columns: {told(y)}"
                 points.append(Point(record.n_cols, y, *interval(record), told=text))
         if points:
-            lines.append(Line(series.label, series.number, points))
+            lines.append(Line(series.label, Style(series.number, series.sweep), points))
     return lines
 
 
@@ -169,8 +170,8 @@ def _spoken(lines: list[Line]) -> str:
 
 
 def _figure(panel: Panel, lines: list[Line], drawn: Html) -> Html:
-    named = [(line.label, line.number) for line in sorted(lines, key=lambda line: line.number is None)]
-    return tag("figure", tag("figcaption", panel.title), drawn, legend(named))
+    ordered = sorted(lines, key=lambda line: line.style is None)
+    return tag("figure", tag("figcaption", panel.title), drawn, legend(ordered))
 
 
 def _grid(panels: list[Panel], has: Callable[[Panel], bool], draw: Callable[[Panel], Html]) -> Html:
@@ -215,7 +216,7 @@ def _heat_maps(
             at = {record.n_cols: record for record in series.records}
             rows.append(tag("tr", tag("th", series.label, scope="row"), *(cell(at.get(n)) for n in sizes)))
         caption = f"{panel.title}: {name} by row length"
-        table = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *rows), class_="heat")
+        table = tag("table", tag("caption", panel.title), tag("thead", head), tag("tbody", *rows), class_="heat")
         return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=caption)
 
     return _grid(panels, lambda panel: any(value(r) is not None for r in panel.records), draw)

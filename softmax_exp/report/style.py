@@ -27,16 +27,18 @@ svg .axis{fill:var(--soft)}svg .mid{text-anchor:middle}svg .name{font-weight:600
 .limit{fill:none;stroke:var(--soft);stroke-width:1.6;stroke-dasharray:6 4}
 .s0{--c:var(--s0)}.s1{--c:var(--s1)}.s2{--c:var(--s2)}.s3{--c:var(--s3)}.s4{--c:var(--s4)}.s5{--c:var(--s5)}
 .s6{--c:var(--s6)}.s7{--c:var(--s7)}
-polyline{fill:none;stroke:var(--c);stroke-width:1.8}.again polyline{stroke-dasharray:2 3}
+polyline{fill:none;stroke:var(--c);stroke-width:1.8}.p1 polyline,.p1 .line{stroke-dasharray:5 3}
+.p2 polyline,.p2 .line{stroke-dasharray:2 2}
 .bar{stroke:var(--c);stroke-width:1.4}.mark{fill:var(--c);stroke:var(--panel);stroke-width:.7}
+.p1 .mark{fill:var(--panel);stroke:var(--c);stroke-width:1.6}
 .line{stroke:var(--c);stroke-width:1.6}.box{fill:var(--c);fill-opacity:.35;stroke:var(--c)}
 .rug{stroke:var(--c);stroke-opacity:.4}.median{stroke:var(--ink);stroke-width:2}
 .legend{list-style:none;margin:6px 0 0;padding:0;display:flex;flex-wrap:wrap;gap:2px 14px;font-size:.85rem}
-.swatch{width:20px;height:14px;vertical-align:-2px;margin-right:3px}
+.swatch{width:22px;height:14px;vertical-align:-2px;margin-right:3px}
 .scroll{overflow-x:auto;max-width:100%}table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:2px 0 6px}
 th,td{padding:4px 9px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
-th[scope=row],td.text,thead th:first-child{text-align:left}thead th{color:var(--soft);font-weight:600}
+th[scope=row],.text,thead th:first-child{text-align:left}thead th{color:var(--soft);font-weight:600}
 tbody th{font-weight:600}.off{color:var(--soft);font-style:italic}.differs{color:var(--s1)}
 .heat td{min-width:44px;text-align:center}.heat td.good{background:color-mix(in srgb,var(--good) var(--p),var(--paper))}
 .heat td.bad{background:color-mix(in srgb,var(--bad) var(--p),var(--paper))}

@@ -65,7 +65,7 @@ def spreadsheet(sweeps: list[Results]) -> str:
     """Every field of every record as CSV, the machine's name beside it. Text that would be a formula gets a quote."""
     names = [field.name for field in dataclasses.fields(Record)]
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180; with "\n" alone a "\r" would stand unquoted
     writer.writerow(["machine", *names])
     for results in sweeps:
         for record in results.records:
