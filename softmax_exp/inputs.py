@@ -71,12 +71,17 @@ def _storage(case: Case, device: torch.device) -> torch.Tensor:
     if layout == "expanded" and len(shape) >= 2:
         return torch.empty(1, *shape[1:], dtype=dtype, device=device).expand(shape)
     if layout == "offset":
-        return torch.empty(case.numel + 1, dtype=dtype, device=device)[1:].view(shape)
+        return _nan((case.numel + 1,), dtype, device)[1:].view(shape)
     if layout == "padded" and shape:
-        return torch.empty(*shape[:-1], shape[-1] + 8, dtype=dtype, device=device)[..., : shape[-1]]
+        return _nan((*shape[:-1], shape[-1] + 8), dtype, device)[..., : shape[-1]]
     if layout == "far" and case.n_rows > 1:
         return _far_apart(shape, dtype, device)
     return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _nan(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Memory that shows in the result of whoever reads what is not part of x."""
+    return torch.full(shape, float("nan"), dtype=dtype, device=device)
 
 
 def _far_apart(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

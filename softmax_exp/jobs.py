@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from softmax_exp import environment, report, stops, tracking, variants, worker
+from softmax_exp import correctness, environment, report, stops, tracking, variants, worker
 from softmax_exp.config import Experiment
 from softmax_exp.display import Display
 from softmax_exp.records import Record, Status, Sweep, append_line, now
@@ -140,13 +140,17 @@ def finish(sweep: Sweep, experiment: Experiment) -> None:
     """
     global _session
     session = _session = _session or Session(experiment, None)
-    session.worker.stop()
     records = sweep.records()
-    reports = _report(sweep)
+    untimed = experiment.measure.clock == "none"
+    reports = _report(sweep, session if untimed else None)
+    session.worker.stop()
     store = session.tracker.finish(sweep, reports)
     abandon()
     console = Console(width=None if sys.stdout.isatty() else 120)
-    print_table(records, console)
+    if untimed:
+        correctness.show(sweep, console)
+    else:
+        print_table(records, console)
     missing = len(list(sweep.expected_cells())) - len(records)
     if missing > 0 and not any(record.variant == "all" for record in records):
         print(f"{missing} cells were not measured")
@@ -161,9 +165,14 @@ def finish(sweep: Sweep, experiment: Experiment) -> None:
             print(redact(f"no links: {error}"), file=sys.stderr)
 
 
-def _report(sweep: Sweep) -> list[Path]:
-    """The files of the sweep's report; a report that fails is told and costs no result."""
+def _report(sweep: Sweep, untimed: Session | None) -> list[Path]:
+    """The files of the sweep's report; a report that fails is told and costs no result.
+
+    Where nothing was timed it is the matrix of errors, for which smaller cases are tried in the session's worker.
+    """
     try:
+        if untimed is not None:
+            return correctness.finish(sweep, untimed.worker, untimed.display.case)
         return report.write_for(sweep)
     except Exception as error:  # whatever is wrong with it, the records are kept and MLflow must still hear of them
         print(redact(f"no report: {type(error).__name__}: {error}"), file=sys.stderr)
