@@ -109,6 +109,9 @@ def run(
     except jobs.Unkept as error:
         print(redact(str(error)), file=sys.stderr)
         ended = 1
+    except Exception as error:  # no job's failure comes this far: a launcher's own, as when its job process was killed
+        print(redact(f"the launcher failed: {type(error).__name__}: {str(error).strip()[:300]}"), file=sys.stderr)
+        ended = 1
     try:
         if stops.hurried():
             jobs.abandon()
@@ -128,13 +131,22 @@ def run(
 
 
 def run_job(composed: DictConfig) -> None:
-    """One job, Hydra's task function. A failure is told at once, kept in the job's folder, and ends here."""
-    from softmax_exp import jobs
-
-    if stops.join():
-        worker.end_with_parent()  # joblib's job processes would outlive a killed sweep
+    """One job, Hydra's task function, in this process or in one that a launcher made."""
     experiment = config.read(composed)
     number = HydraConfig.get().job.num if experiment.job is None else experiment.job
+    if not stops.join():
+        return _run_job(experiment, number)
+    worker.end_with_parent()  # joblib's job processes would outlive a killed sweep
+    worker.take_parents_threads()
+    with Sweep(experiment.folder).joined() as still_wanted:
+        if still_wanted:
+            _run_job(experiment, number)
+
+
+def _run_job(experiment: Experiment, number: int) -> None:
+    """A failure is told at once, kept in the job's folder, and ends here."""
+    from softmax_exp import jobs
+
     folder = Sweep(experiment.folder).job_folder(number)
     with jobs.kept():
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+PATIENCE_S = 2.0  # workers of one sweep take turns; what lasts longer is worth a line
+
 
 @contextlib.contextmanager
 def held(device: str | None, tell: Callable[[dict[str, Any]], None]) -> Iterator[None]:
@@ -22,7 +24,7 @@ def held(device: str | None, tell: Callable[[dict[str, Any]], None]) -> Iterator
     The lock is a name in Linux's abstract socket space: no file to protect or to clean up, gone with the process.
     """
     with socket.socket(socket.AF_UNIX) as lock:
-        waiting = False
+        started, told = time.monotonic(), ""
         while device is not None:
             try:
                 lock.bind(f"\0softmax_exp {device}")
@@ -31,11 +33,12 @@ def held(device: str | None, tell: Callable[[dict[str, Any]], None]) -> Iterator
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-            if not waiting:
-                waiting = True
+            if not told:
                 what = "the CPU" if device == "cpu" else f"the GPU {device}"
                 told = f"waiting for {what}: {_holder(device)} measures on it"
                 tell({"event": "phase", "phase": told, "variant": "", "deadline_s": math.inf})
+            elif time.monotonic() - started > PATIENCE_S:
+                started = math.inf  # once is enough
                 tell({"event": "waiting", "message": told})
             time.sleep(0.02)
         yield

@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+LAST_JOBS_S = 15.0
 FORMAT = 1  # raised when a field changes its meaning
 
 
@@ -275,10 +276,32 @@ class Sweep:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Measure into this sweep, alone. BlockingIOError where another process does, OSError where it is read-only."""
-        with (self.folder / "manifest.json").open("r+") as file:
+        """Run this sweep, alone. BlockingIOError where another process does, OSError where it is read-only."""
+        (self.folder / "jobs").mkdir(exist_ok=True)
+        with (self.folder / "manifest.json").open("r+") as file, _directory(self.folder / "jobs") as jobs:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            deadline = time.monotonic() + LAST_JOBS_S
+            while True:  # job processes of a run that was killed a moment ago
+                try:
+                    fcntl.flock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.02)
+            fcntl.flock(jobs, fcntl.LOCK_UN)
             yield
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[bool]:
+        """Run a job of this sweep in another process than its own; False where that process is gone."""
+        with (self.folder / "manifest.json").open() as file, _directory(self.folder / "jobs") as jobs:
+            fcntl.flock(jobs, fcntl.LOCK_SH)
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                yield False
+            except BlockingIOError:
+                yield True
 
     def append(self, record: Record) -> None:
         """Keep a record, whatever happens next."""
@@ -289,6 +312,15 @@ class Sweep:
         latest = {record.cell: record for record in read_records(self.records_path)}
         order = {f"{job}/{variant}": position for position, (job, variant) in enumerate(self.expected_cells())}
         return sorted(latest.values(), key=lambda record: (record.job, order.get(record.cell, 0)))
+
+
+@contextlib.contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def read_records(path: Path) -> Iterable[Record]:

@@ -121,6 +121,7 @@ class Worker:
                 os.close(descriptor)
 
     def _measure(self, request: dict[str, Any], remaining: list[str], log: Path, tell: Callable[[Event], None]) -> None:
+        excused = False
         while remaining:
             n_before = len(remaining)
             self.start(log)
@@ -134,6 +135,9 @@ class Worker:
                 tell({"event": "lost", "variant": suspect, "message": str(lost)})
                 if suspect not in remaining and len(remaining) < n_before and not self._stopping:
                     continue  # the culprit has told its own result; a fresh process measures the others
+                if suspect not in remaining and lost.status is Status.CRASHED and not excused:
+                    excused = True  # it died while no variant ran, so none is to blame; unless it does so again
+                    continue
                 blamed = [suspect] if suspect in remaining and not self._stopping else list(remaining)
                 for name in blamed:
                     remaining.remove(name)
@@ -225,6 +229,21 @@ class Worker:
 def end_with_parent() -> None:
     """Let the kernel kill this process when the thread that started it ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def take_parents_threads() -> None:
+    """Give this process the `…_NUM_THREADS` of its parent: joblib divides the cores among its job processes.
+
+    Cases are measured one at a time, so each may use them all; and results must not depend on the launcher.
+    """
+    try:
+        fields = Path(f"/proc/{os.getppid()}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # it has just ended
+        return
+    theirs = dict(field.split("=", 1) for field in fields if "_NUM_THREADS=" in field)
+    for name in [name for name in os.environ if name.endswith("_NUM_THREADS")]:
+        del os.environ[name]
+    os.environ.update(theirs)
 
 
 def main() -> None:

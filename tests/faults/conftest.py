@@ -1,0 +1,48 @@
+"""The fault-injection suite in two lengths: a short one in every run of the tests, the whole one by scripts/faults."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from softmax_exp.tracking.store import quieten
+
+WHOLE = os.environ.get("SOFTMAX_EXP_FAULTS") == "whole"
+
+
+@pytest.fixture
+def many():
+    """Chooses how often a fault is tried: `many(short, whole)`."""
+    return lambda short, whole: whole if WHOLE else short
+
+
+@pytest.fixture
+def figures(capsys):
+    """Prints a line of figures past pytest's capture, in the whole suite."""
+
+    def show(**values: object) -> None:
+        if WHOLE:
+            with capsys.disabled():
+                print("\n  " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items()))
+
+    return show
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """A database with tables and nothing in them: making one takes seconds, copying it none."""
+    quieten()
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def outputs(tmp_path, empty_database):
+    """An outputs folder with an empty store."""
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return tmp_path
