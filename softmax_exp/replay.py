@@ -18,7 +18,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from softmax_exp import cli, config, results, stops, variants
 from softmax_exp.cases import Case
-from softmax_exp.compare import lines
 from softmax_exp.comparison import Question, by_weight, compare
 from softmax_exp.compose import CONF
 from softmax_exp.config import ConfigError, Experiment
@@ -27,6 +26,7 @@ from softmax_exp.pairing import pair
 from softmax_exp.records import Record, Status, Sweep, now
 from softmax_exp.redaction import redact
 from softmax_exp.report.__main__ import add_places
+from softmax_exp.report.compared import lines
 from softmax_exp.results import Results
 
 _CODE_KEYS = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")

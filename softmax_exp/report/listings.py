@@ -8,12 +8,13 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from softmax_exp.ranking import host_ms, on_device_clock
 from softmax_exp.records import Record, Status
 from softmax_exp.report import words
 from softmax_exp.report.html import Html, join, tag
 from softmax_exp.report.panels import case_title, label
 from softmax_exp.results import Results
-from softmax_exp.table import by_case, failures_in_words, host_ms, on_device_clock
+from softmax_exp.table import by_case, failures_in_words
 
 _MAX_ROWS = 2000
 _OPEN_CASES = 12
@@ -131,7 +132,7 @@ def environments(sweeps: list[Results]) -> Html:
     rows.append(tag("tr", tag("th", "commit", scope="row"), *(tag("td", text, class_="text") for text in git)))
     several = len(sweeps) > 1
     heads = ("", *(f"[{number + 1}] {name}" if several else name for number, name, _ in columns))
-    return _table("Machines and software", heads, rows)
+    return _table("What the figures depend on", heads, rows)
 
 
 def reproduce(sweeps: list[Results]) -> Html:

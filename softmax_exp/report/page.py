@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from softmax_exp.report import listings, pictures, words
+from softmax_exp.ranking import on_device_clock
+from softmax_exp.report import distributions, listings, pictures, words
 from softmax_exp.report.html import Html, join, tag
 from softmax_exp.report.panels import panels
 from softmax_exp.report.style import CSS, SCRIPT
 from softmax_exp.results import Results
-from softmax_exp.table import on_device_clock
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -60,7 +60,7 @@ def page(sweeps: list[Results]) -> str:
             "Samples",
             "Whiskers: 5 % to 95 % of the samples; box: the middle half; thick line: the median; thin ticks: "
             "samples, where the raw ones are at hand.",
-            [pictures.samples(sweeps)],
+            [distributions.samples(sweeps)],
         ),
         ("failures", "Failures and flags", "", [listings.failures(sweeps), listings.flags(sweeps)]),
         ("figures", "All figures", "", [listings.figures(sweeps)]),

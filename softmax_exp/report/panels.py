@@ -9,9 +9,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from softmax_exp.ranking import on_device_clock
 from softmax_exp.records import Record
 from softmax_exp.results import Results
-from softmax_exp.table import on_device_clock
 
 
 @dataclass(frozen=True)

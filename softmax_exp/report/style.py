@@ -19,7 +19,7 @@ a{color:var(--link)}nav a{display:inline-block;padding:6px 14px 6px 0}
 .grid-of-figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,380px),1fr));gap:20px;
 align-items:start}
 figure{margin:0;padding:10px;background:var(--panel);border:1px solid var(--rule);border-radius:8px;min-width:0;
-max-width:600px}
+max-width:480px}
 figcaption{font-weight:600;font-size:.92rem;margin-bottom:4px}
 svg.chart{display:block;width:100%;height:auto;overflow:visible}svg text{fill:var(--ink);font-size:12px}
 svg .axis{fill:var(--soft)}svg .mid{text-anchor:middle}svg .name{font-weight:600}
@@ -40,7 +40,8 @@ caption{text-align:left;font-weight:600;padding:2px 0 6px}
 th,td{padding:4px 9px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
 th[scope=row],.text,thead th:first-child{text-align:left}thead th{color:var(--soft);font-weight:600}
 tbody th{font-weight:600}.off{color:var(--soft);font-style:italic}.differs{color:var(--s1)}
-.heat td{min-width:44px;text-align:center}.heat td.good{background:color-mix(in srgb,var(--good) var(--p),var(--paper))}
+.heat td{min-width:44px;text-align:center}
+.heat thead th+th{text-align:center}.heat td.good{background:color-mix(in srgb,var(--good) var(--p),var(--paper))}
 .heat td.bad{background:color-mix(in srgb,var(--bad) var(--p),var(--paper))}
 .heat th[scope=row]{position:sticky;left:0;background:var(--paper)}
 details{margin:.6em 0}summary{cursor:pointer;padding:4px 0;font-weight:600}
@@ -50,7 +51,8 @@ input{font:inherit;color:inherit;background:var(--panel);border:1px solid var(--
 max-width:100%}
 .warning{border-left:4px solid var(--bad);padding:4px 12px;background:var(--panel)}
 .slower{color:var(--s1);font-weight:600}.faster{color:var(--s0);font-weight:600}
-@media (max-width:600px){body{padding:10px 12px 48px}h1{font-size:1.35rem}svg text{font-size:13px}}
+@media (max-width:600px){.text,th[scope=row]{white-space:normal;min-width:7.5em}td.text{min-width:5em}
+body{padding:10px 12px 48px}h1{font-size:1.35rem}svg text{font-size:13px}}
 @media print{nav,.skip,input,label{display:none}}
 """
 

@@ -12,10 +12,11 @@ import json
 import re
 from typing import Any
 
+from softmax_exp.ranking import host_ms
 from softmax_exp.records import Record
 from softmax_exp.report import words
 from softmax_exp.results import Results
-from softmax_exp.table import by_case, failures_in_words, host_ms
+from softmax_exp.table import by_case, failures_in_words
 
 _MAX_CHARS = 60_000  # GitHub takes 65,536 in a comment
 _HEADS = ("case", "variant", "device", "host", "speed-up", "% of limit", "status")

@@ -6,15 +6,12 @@ In: records of a case or a sweep.  Out: plain text, unescaped; the page and the 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from softmax_exp.ranking import fastest, host_ms, ms_of, on_device_clock, preferred_by_host
 from softmax_exp.records import Record, Status
 from softmax_exp.results import Results
-from softmax_exp.table import by_case, host_ms, on_device_clock
-
-_HOST_APART = 1.1  # a ratio of host latencies that noise seldom makes; see docs/measuring.md
+from softmax_exp.table import by_case
 
 
 @dataclass(frozen=True)
@@ -30,11 +27,6 @@ class Score:
     median_pct_of_limit: float | None
 
 
-def ms_of(record: Record) -> float | None:
-    """The latency that ranks a record, in ms: the device's, or the host's where only that was measured."""
-    return record.device_ms if record.device_ms is not None else host_ms(record)
-
-
 def figure(value: float | None, digits: int = 4) -> str:
     """A figure to so many significant digits; empty where there is none."""
     return "" if value is None else f"{value:#.{digits}g}".rstrip(".")
@@ -43,21 +35,6 @@ def figure(value: float | None, digits: int = 4) -> str:
 def latency(ms: float | None) -> str:
     """A latency with its unit: us below 0.1 ms."""
     return "" if ms is None else f"{figure(1e3 * ms)} us" if ms < 0.1 else f"{figure(ms)} ms"
-
-
-def fastest(cells: Iterable[Record]) -> list[Record]:
-    """Of the records of a case the fastest, then those whose intervals overlap with its own; empty where none PASSED.
-
-    Only figures of one clock are ranked: that of the most records.
-    """
-    timed = [r for r in cells if r.status is Status.PASSED and ms_of(r) is not None]
-    if not timed:
-        return []
-    clock = Counter(r.clock for r in timed).most_common(1)[0][0]
-    ranked = sorted((r for r in timed if r.clock == clock), key=lambda r: ms_of(r) or 0.0)
-    first = ranked[0]
-    top = first.device_ms_ci_high
-    return [first, *(r for r in ranked[1:] if top and r.device_ms_ci_low and r.device_ms_ci_low <= top)]
 
 
 def verdict(cells: list[Record]) -> str:
@@ -76,9 +53,9 @@ def verdict(cells: list[Record]) -> str:
             text += f", {figure(first.pct_of_limit, 3)} % of the limit"
         sentences.append(text + ".")
         if level:
-            sentences.append(f"Level with it within the intervals: {', '.join(r.variant for r in level)}.")
-        by_host = min((r for r in cells if r.status is Status.PASSED and host_ms(r)), key=host_ms, default=None)  # type: ignore[arg-type]
-        if by_host is not None and on_device_clock(first) and _host_prefers(by_host, leaders):
+            sentences.append(f"Level with it: {', '.join(r.variant for r in level)}.")
+        by_host = preferred_by_host(cells, leaders)
+        if by_host is not None:
             sentences.append(
                 f"Called one at a time, {by_host.variant} comes first ({latency(host_ms(by_host))} against "
                 f"{latency(host_ms(first))}): the host's launch cost decides."
@@ -131,12 +108,6 @@ def summary(results: Results) -> str:
     if results.missing:
         text += f" {_count(len(results.missing), 'cell')} of the sweep missing."
     return text
-
-
-def _host_prefers(by_host: Record, leaders: list[Record]) -> bool:
-    """Whether the host's clock ranks another first by more than its own unrest from run to run."""
-    own = host_ms(leaders[0])
-    return by_host not in leaders and bool(own and (host_ms(by_host) or own) < own / _HOST_APART)
 
 
 def _between(record: Record) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from softmax_exp import tracking
+from softmax_exp import compare, tracking
 from softmax_exp.config import TrackingSettings
 from softmax_exp.report.__main__ import main
 from tests import made_up
@@ -77,6 +77,7 @@ def test_the_summary_and_a_curve_are_the_whole_sweep(stored):
 def test_without_a_summary_the_cells_themselves_are_read(stored, monkeypatch):
     store, sweep, runs = stored
     monkeypatch.setattr("softmax_exp.tracking.reading._from_files", lambda *_: None)
+    monkeypatch.setattr("softmax_exp.tracking.sending._PAGE", 5)  # S28: every page is read
     found = tracking.read_run(store, runs["summary", "summary"])
     by_cell = {record.cell: record for record in found["records"]}
     assert by_cell.keys() == {record.cell for record in sweep.records()}
@@ -111,6 +112,14 @@ def test_runs_make_a_report_and_other_runs_are_refused(stored, tmp_path, capsys)
     other = store.client.create_run(store.experiment_id).info.run_id
     assert main([other, "--uri", store.uri]) == 2
     assert "is no result of softmax_exp" in capsys.readouterr().err
+
+
+def test_runs_of_mlflow_are_compared(stored, capsys):
+    store, _, runs = stored
+    named = [runs["cell", f"cell 1/{variant}"] for variant in ("eager", "triton")]
+    assert compare.main([*named, "--uri", store.uri]) == 0
+    assert "eager -> triton 8x12x512x512 float16 forward  faster  -35.00 %" in capsys.readouterr().out
+    assert compare.main([*reversed(named), "--uri", store.uri]) == 1
 
 
 def test_10000_records_take_less_than_15_s_and_1_gb(tmp_path):

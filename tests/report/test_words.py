@@ -2,8 +2,9 @@
 
 import dataclasses
 
+from softmax_exp.ranking import fastest
 from softmax_exp.records import Status
-from softmax_exp.report.words import fastest, latency, scores, summary, verdict
+from softmax_exp.report.words import latency, scores, summary, verdict
 from softmax_exp.results import Results
 from tests import made_up
 
