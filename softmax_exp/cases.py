@@ -112,13 +112,16 @@ class Case:
     def bytes_read(self) -> int:
         """Fewest bytes that one call must read: each input element that takes part, once.
 
-        Forward reads x; backward reads the output and its gradient; full does both, one after the other.
+        Forward reads x, whose elements stand in memory once even where the layout repeats them, and the mask; backward
+        reads the output and its gradient; full does both, one after the other.
         """
-        itemsize, mask_bytes = ITEMSIZE[self.dtype], 0
+        itemsize = ITEMSIZE[self.dtype]
+        repeats = self.shape[0] if self.layout == "expanded" and len(self.shape) > 1 and self.shape[0] else 1
+        forward = self.attended // repeats * itemsize
         if self.mask_shape is not None:
-            mask_bytes = math.prod(self.mask_shape) * (1 if self.mask == "boolean" else itemsize)
-        reads = {"forward": 1, "backward": 2, "full": 3}[self.mode]
-        return reads * self.attended * itemsize + (0 if self.mode == "backward" else mask_bytes)
+            forward += math.prod(self.mask_shape) * (1 if self.mask == "boolean" else itemsize)
+        backward = 2 * self.attended * itemsize
+        return {"forward": forward, "backward": backward, "full": forward + backward}[self.mode]
 
     @property
     def bytes_written(self) -> int:

@@ -10,8 +10,8 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from softmax_exp.ranking import host_ms
 from softmax_exp.records import Record, Status
-from softmax_exp.table import host_ms
 
 
 class Display:

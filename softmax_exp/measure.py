@@ -94,10 +94,15 @@ def measure(request: Request, emit: Emit, watch: Watch = lambda name: None) -> N
         try:
             _measure_on(request, device, emit, watch)
         finally:
-            gc.collect()
-            if device.type == "cuda":
-                with contextlib.suppress(RuntimeError):
-                    torch.cuda.empty_cache()
+            if anew:  # compiled code is many objects to look through, after each of many small cases
+                _release(device)
+
+
+def _release(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.empty_cache()
 
 
 def _measure_on(request: Request, device: torch.device, emit: Emit, watch: Watch) -> None:
@@ -202,6 +207,7 @@ def _try(
             "kernel_hash": variant.kernel_hash,
             "input_checksum": seen,
             "least_bytes": case.least_bytes,
+            "device": str(device),
         }
         _poison(case, device)
         memory = _Memory(device)
@@ -310,8 +316,10 @@ def _time(
         trial.figures["baseline"] = baseline
         if settings.self_check and pair_verdict != "same":
             trial.figures["flags"].append(f"self_check_{pair_verdict}")
+    kept = {} if measurement.used.all() else {"used": measurement.used.tolist()}  # rounds repeated, being throttled
     for name, samples in measurement.samples.items():
-        emit({"event": "samples", "variant": name, **{kind: ms.tolist() for kind, ms in samples.arrays().items()}})
+        arrays = {kind: ms.tolist() for kind, ms in samples.arrays().items()}
+        emit({"event": "samples", "variant": name, **kept, **arrays})
 
 
 def _finish(request: Request, trial: Trial, inputs: Inputs, device: torch.device, watch: Watch) -> dict[str, Any]:
@@ -359,7 +367,7 @@ def _failure(name: str, error: Exception, device: torch.device, package: str = "
         status, text = Status.OOM, text.splitlines()[0]
     else:
         status, text = Status.ERROR, f"{type(error).__name__}: {text}"
-    event = {"event": "result", "variant": name, "status": status, "message": text, **figures}
+    event = {"event": "result", "variant": name, "status": status, "message": text, "device": str(device), **figures}
     if package:
         event |= {"message": f"{text} ({package})", "plan": {"package": package}}
     if status == Status.ERROR:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from softmax_exp.ranking import host_ms
 from softmax_exp.records import Record, Status
 from softmax_exp.results import Results
-from softmax_exp.table import host_ms
 
 _SAME_CASE = ("shape", "dtype", "mode", "mask", "scale", "distribution", "layout", "seed", "variant", "variant_args")
 _OF_NO_WEIGHT = ("seed", "variant", "variant_args")  # of these one value a side may differ: that is what is compared

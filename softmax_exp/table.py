@@ -11,9 +11,11 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
+from softmax_exp.ranking import fastest, host_ms, ms_of, on_device_clock, preferred_by_host
 from softmax_exp.records import Record, Status
 
 _HEADINGS = ("variant", "device ms", "host ms", "speed-up", "% of limit", "max abs error", "status")
+_CLOCKS = {"events": "events", "graph": "graph replays", "host": "the host clock"}
 _COLOURS = {Status.PASSED: "", Status.SKIPPED: "dim", Status.UNSUPPORTED: "yellow"}
 
 
@@ -69,23 +71,18 @@ def by_case(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
 
 
 def ranking_in_words(cells: list[Record]) -> str:
-    """What each clock ranks first in one case; empty where fewer than two variants passed."""
-    passed = [record for record in cells if record.status is Status.PASSED]
-    timed = sorted((r for r in passed if r.device_ms is not None), key=lambda r: r.device_ms or 0.0)
-    on_host = sorted((r for r in passed if host_ms(r) is not None), key=lambda r: host_ms(r) or 0.0)
-    if len(passed) < 2 or not (timed or on_host):
+    """What each clock ranks first in one case; empty where fewer than two variants have a latency."""
+    leaders = fastest(cells)
+    if sum(record.status is Status.PASSED and ms_of(record) is not None for record in cells) < 2:
         return ""
-    by_host = on_host[0].variant if on_host else ""
-    if not timed:
-        return f"fastest by the host clock: {by_host}"
-    first = timed[0]
-    level = [r.variant for r in timed[1:] if _overlap(first, r)]
-    winner = first.variant + (f" (level within the intervals: {', '.join(level)})" if level else "")
+    first, *level = leaders
+    words = first.variant + (f" (level with it: {', '.join(r.variant for r in level)})" if level else "")
     if not on_device_clock(first):
-        return f"fastest by the host clock: {winner}"
-    if not by_host or by_host == first.variant:
-        return f"fastest by {'both clocks' if by_host else 'the device clock'}: {winner}"
-    return f"the clocks disagree: fastest by the device clock {winner}, by the host clock {by_host}"
+        return f"fastest by the host clock: {words}"
+    by_host = preferred_by_host(cells, leaders)
+    if by_host is not None:
+        return f"the clocks disagree: fastest by the device clock {words}, by the host clock {by_host.variant}"
+    return f"fastest by the device clock, and by the host's none is clearly before it: {words}"
 
 
 def flags_in_words(cells: list[Record]) -> str:
@@ -109,22 +106,13 @@ def failures_in_words(records: list[Record]) -> list[str]:
 
 
 def limit_in_words(cells: list[Record]) -> str:
-    """The limit of a case, e.g. `, limit 0.0257 ms (3926 GB/s)`; empty where it is not known."""
+    """The limit of a case and the clock, e.g. `, limit 0.0257 ms (3926 GB/s), by events`; empty where not known."""
     known = next((record for record in cells if record.limit_ms is not None), None)
     if known is None:
         return ""
     rate = f" ({known.limit_gbps:.0f} GB/s)" if known.limit_gbps is not None else ""
-    return f", limit {_figure(known.limit_ms)} ms{rate}"
-
-
-def on_device_clock(record: Record) -> bool:
-    """Whether `device_ms` is the device's own time; on a CPU it is the host clock's, of interleaved calls."""
-    return record.device_ms is not None and record.clock != "host"
-
-
-def host_ms(record: Record) -> float | None:
-    """The host clock's typical latency in ms: the median, or the mean where only that was kept."""
-    return record.median_latency_ms if record.median_latency_ms is not None else record.mean_latency_ms
+    clocks = {record.clock for record in cells if record.clock} & set(_CLOCKS)
+    return f", limit {_figure(known.limit_ms)} ms{rate}, by {' and '.join(_CLOCKS[clock] for clock in sorted(clocks))}"
 
 
 def _layout(records: list[Record], width: int) -> tuple[dict[int, tuple[str, ...]], list[int]]:
@@ -145,12 +133,14 @@ def _layout(records: list[Record], width: int) -> tuple[dict[int, tuple[str, ...
 def _row(record: Record, intervals: bool = True) -> tuple[str, ...]:
     checked = record.status in (Status.PASSED, Status.INCORRECT)
     speedup = "" if record.speedup is None else f"{record.speedup:.2f}x"
-    if intervals:
+    if intervals and record.variant != record.baseline:
         speedup += _interval(record.speedup, record.speedup_ci_low, record.speedup_ci_high)
+    spread = _interval(record.device_ms, record.device_ms_ci_low, record.device_ms_ci_high)
+    by_host = record.clock == "host"  # then there is no other clock, and the interval is the host's
     return (
         record.variant,
-        _figure(record.device_ms) + _interval(record.device_ms, record.device_ms_ci_low, record.device_ms_ci_high),
-        _figure(host_ms(record)),
+        "" if by_host else _figure(record.device_ms) + spread,
+        _figure(host_ms(record)) + (spread if by_host else ""),
         speedup,
         "" if record.pct_of_limit is None else f"{record.pct_of_limit:.1f}",
         "" if not checked else "no number" if record.max_abs_error is None else f"{record.max_abs_error:.1e}",
@@ -163,14 +153,10 @@ def _figure(value: float | None) -> str:
 
 
 def _interval(value: float | None, low: float | None, high: float | None) -> str:
+    """The wider side of an interval, in per cent of the value."""
     if not value or low is None or high is None:
         return ""
-    return f" ±{50 * (high - low) / value:.1f}%"
-
-
-def _overlap(first: Record, second: Record) -> bool:
-    high, low = first.device_ms_ci_high, second.device_ms_ci_low
-    return high is not None and low is not None and low <= high
+    return f" ±{100 * max(high - value, value - low) / value:.1f}%"
 
 
 def _two_lines(heading: str) -> tuple[str, str]:

@@ -43,6 +43,13 @@ def test_any_shape_survives_json(shape):
     assert case.numel == case.n_rows * case.n_cols
 
 
+def test_an_element_that_stands_in_memory_once_is_read_once():
+    forward, full = (Case(shape=(8, 12, 64, 64), layout="expanded", mode=mode) for mode in ("forward", "full"))
+    assert forward.bytes_read == forward.tensor_bytes // 8 and forward.bytes_written == forward.tensor_bytes
+    assert full.bytes_read == full.tensor_bytes // 8 + 2 * full.tensor_bytes
+    assert Case(shape=(64,), layout="expanded").bytes_read == 128
+
+
 def test_titles_name_what_is_unusual():
     assert Case(shape=(8, 12, 512, 512)).title == "8x12x512x512 float16 forward"
     case = Case(shape=(4, 8), mask="causal", scale=0.125, distribution="nan", layout="padded")

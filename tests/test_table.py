@@ -66,13 +66,15 @@ def test_a_disagreement_of_the_clocks_is_said():
         "the clocks disagree: fastest by the device clock triton, by the host clock eager"
     )
     cells[1].median_latency_ms = 0.001
-    assert ranking_in_words(cells) == "fastest by both clocks: triton"
+    assert ranking_in_words(cells) == (
+        "fastest by the device clock, and by the host's none is clearly before it: triton"
+    )
 
 
 def test_variants_within_each_others_intervals_are_called_level():
     first, second = passed(0, "triton", 128), passed(0, "torch.compile", 128)
     second.device_ms_ci_low = first.device_ms
-    assert "triton (level within the intervals: torch.compile)" in ranking_in_words([second, first])
+    assert "triton (level with it: torch.compile)" in ranking_in_words([second, first])
 
 
 def test_a_failed_variant_takes_no_part_in_the_ranking():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from softmax_exp.timing.samples import Measurement, Samples, Timed
 
 if TYPE_CHECKING:
-    from softmax_exp.timing.audit import aliases, follows_input
+    from softmax_exp.timing.audit import aliases
     from softmax_exp.timing.buffers import n_buffer_sets
     from softmax_exp.timing.host_clock import wall
     from softmax_exp.timing.limit import limit_kernels
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _HOME = {
     "aliases": "audit",
-    "follows_input": "audit",
     "limit_kernels": "limit",
     "measure": "measurement",
     "n_buffer_sets": "buffers",
@@ -34,7 +33,6 @@ __all__ = [
     "Samples",
     "Timed",
     "aliases",
-    "follows_input",
     "limit_kernels",
     "measure",
     "n_buffer_sets",

@@ -1,7 +1,7 @@
 """Checks that an entry does its work where the clocks look for it: on the current stream, in the call, in new memory.
 
 In: an entry on buffer set 0.  Out: flags, empty where all is well: `work_outside_timing`, `synchronises`,
-`reuses_output`, `not_audited` (no memory for it); and two checks that need the inputs: `aliases`, `follows_input`.
+`reuses_output`, `not_audited` (no memory for it); and `aliases`, which needs the inputs.
 """
 
 from __future__ import annotations
@@ -37,21 +37,6 @@ def aliases(outputs: Any, inputs: Any) -> bool:
     of_inputs = {t.untyped_storage().data_ptr() for t in tensors(inputs) if t.numel()}
     of_outputs = [t.untyped_storage().data_ptr() for t in tensors(outputs) if t.numel()]
     return len(set(of_outputs)) < len(of_outputs) or not of_inputs.isdisjoint(of_outputs)
-
-
-def follows_input(
-    entry: Timed, n_sets: int, refill: Callable[[int], None], is_right: Callable[[int, Any], bool]
-) -> bool:
-    """Whether the entry, after all its timed calls, computes from new data in the same buffers.
-
-    `refill(i)` writes new data into buffer set i in place; `is_right(i, outputs)` compares with the reference. False
-    for a result that was kept by the address of its input.
-    """
-    for index in {0, n_sets - 1}:
-        refill(index)
-        if not is_right(index, entry.call(index)):
-            return False
-    return True
 
 
 def _sample(outputs: Any) -> torch.Tensor:

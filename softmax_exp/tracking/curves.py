@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from softmax_exp.cases import stable_hash
+from softmax_exp.ranking import host_ms, on_device_clock
 from softmax_exp.records import Record, Status, Sweep
 from softmax_exp.redaction import redact
-from softmax_exp.table import host_ms, markdown, on_device_clock
+from softmax_exp.table import markdown
 from softmax_exp.tracking.runs import LAYOUT, Run, environment_params, milliseconds, numbers, read_environment, texts
 
 CURVE_METRICS = ("device_ms", "host_ms", "pct_of_limit", "speedup", "gbps")
@@ -27,7 +28,7 @@ _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#
 def curves(records: list[Record]) -> dict[str, list[Record]]:
     """The PASSED records that differ in size alone, by name, e.g. `triton float16 forward`; only where n_cols varies.
 
-    Batch, heads or rows join the name only where the same n_cols would come twice.
+    Batch, heads, rows and what else differs join the name only where the same n_cols would come twice.
     """
     named: dict[str, list[Record]] = defaultdict(list)
     for record in records:
@@ -36,9 +37,8 @@ def curves(records: list[Record]) -> dict[str, list[Record]]:
     result = {}
     for name, cells in sorted(named.items()):
         for full_name, part in _apart(name, cells).items():
-            points = {record.n_cols: record for record in part}
-            if len(points) > 1:
-                result[full_name] = [points[n_cols] for n_cols in sorted(points)]
+            if len(part) > 1:
+                result[full_name] = sorted(part, key=lambda record: record.n_cols)
     return result
 
 
@@ -162,13 +162,28 @@ def _curve_name(record: Record) -> str:
 
 
 def _apart(name: str, cells: list[Record]) -> dict[str, list[Record]]:
-    """The cells in as many groups as are needed for each n_cols to come once in each."""
-    if len({record.n_cols for record in cells}) == len(cells):
-        return {name: cells}
-    groups: dict[str, list[Record]] = defaultdict(list)
-    for record in cells:
-        of_matrix = f"{record.n_rows} rows"
-        groups[f"{name} {of_matrix if record.batch is None else f'batch {record.batch} heads {record.heads}'}"].append(
-            record
-        )
-    return groups
+    """The cells in as many groups as are needed for each n_cols to come once in each: no point is dropped."""
+    groups = {name: cells}
+    for differs in _DIFFERENCES:
+        parts: dict[str, list[Record]] = defaultdict(list)
+        for group, members in groups.items():
+            once = len({record.n_cols for record in members}) == len(members)
+            for record in members:
+                parts[group if once else f"{group} {differs(record)}".strip()].append(record)
+        groups = parts
+    repeats: dict[str, list[Record]] = defaultdict(list)
+    for group, members in groups.items():
+        seen: Counter[int] = Counter()
+        for record in members:
+            seen[record.n_cols] += 1
+            repeats[group if seen[record.n_cols] == 1 else f"{group} #{seen[record.n_cols]}"].append(record)
+    return repeats
+
+
+# What may tell cells of one n_cols apart, in the order in which it joins a curve's name.
+_DIFFERENCES: tuple[Callable[[Record], str], ...] = (
+    lambda record: f"{record.n_rows} rows" if record.batch is None else f"batch {record.batch} heads {record.heads}",
+    lambda record: f"seq_q {record.seq_q}" if record.seq_q != record.seq else "",
+    lambda record: record.cache or "",
+    lambda record: f"seed {record.seed}",
+)

@@ -22,7 +22,7 @@ from softmax_exp.redaction import redact
 
 LAYOUT = 1  # raised when runs of an earlier version should be written anew by the next sync
 # Written as 0 too, so that one can filter by their absence; any other flag is written where it was raised.
-FLAGS = ("noisy", "throttled", "host_bound", "faster_than_limit", "recompiled_or_fell_back", "gpu_shared")
+FLAGS = ("noisy", "throttled", "host_bound", "faster_than_limit", "gpu_shared")
 SIZES = ("n_rows", "n_cols", "batch", "heads", "seq_q", "seq")
 CASE = (*SIZES, "dtype", "mode", "mask", "scale", "distribution", "layout", "seed", "device", "workload")
 HASHES = ("config_hash", "kernel_hash", "environment_hash", "input_checksum")
@@ -68,7 +68,7 @@ def cell_run(record: Record, job: dict[str, Any], environment: dict[str, Any]) -
         name=record.title,
         digest=stable_hash([LAYOUT, record.to_json()]),
         started_ms=started,
-        ended_ms=started + round(1000 * (record.first_call_s or 0.0)),
+        ended_ms=started + round(1000 * ((record.first_call_s or 0.0) + (record.measure_s or 0.0))),
         status="KILLED" if record.status is Status.KILLED else "FAILED" if record.status.failed else "FINISHED",
         tags=texts(_cell_tags(record, job), _MAX_TAG),
         params=texts(params, _MAX_PARAM),

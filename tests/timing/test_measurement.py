@@ -41,7 +41,8 @@ def test_every_entry_is_timed_in_every_round_and_watched_before_each_call() -> N
     assert measured.clock_floor_us["host"] > 0
     last = {n: name for name, n in watched}  # who was watched when n calls had been made
     assert all(last[n] == name for n, (name, _) in enumerate(calls) if n in last)
-    assert Counter(name for name, _ in calls)["a"] == Counter(name for name, _ in calls)["b"]
+    # Eight rounds, warm-up rounds before, and the untimed call before each that turned out short.
+    assert min(Counter(name for name, _ in calls).values()) >= 2 * 8
     assert {index for _, index in calls} == {0, 1, 2}, "the buffer sets rotate"
     fields = summarise(measured, "b", baseline="a", least_bytes=CASE.least_bytes, settings=SETTINGS)
     assert fields["clock"] == "host" and fields["limit_kernel"] == "torch.copy_" and fields["verdict"]
