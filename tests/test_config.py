@@ -320,3 +320,8 @@ def test_only_a_case_that_could_never_fit_is_refused(monkeypatch: pytest.MonkeyP
     assert "the GPU has" in fault("seq=4096", "mode=backward")
     monkeypatch.setattr(memory, "total_bytes", lambda device: None)
     assert jobs("seq=100000")
+
+
+def test_an_unknown_field_of_our_plan_is_told_with_the_nearest_before_anything_starts():
+    with pytest.raises(ConfigError, match="did you mean num_warps"):
+        compose.plan(["variants=[eager,triton]", "variant_args.triton.num_wraps=4"], "a-sweep")

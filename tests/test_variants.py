@@ -74,3 +74,12 @@ def test_a_function_without_arguments_is_refused(tmp_path):
 
 def test_checking_a_file_does_not_run_it(tmp_path):
     variants.check(write(tmp_path, "raise SystemExit('ran')\ndef softmax(x): pass"))
+
+
+def test_our_variant_takes_every_field_of_the_plan_and_no_other():
+    import inspect
+
+    from softmax_exp.kernels.plan import OVERRIDES
+    from softmax_exp.variants import triton
+
+    assert list(inspect.signature(triton.build).parameters) == ["case", *OVERRIDES]

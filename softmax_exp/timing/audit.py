@@ -7,7 +7,7 @@ In: an entry on buffer set 0.  Out: flags, empty where all is well: `work_outsid
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 

@@ -9,14 +9,33 @@ import torch
 
 from softmax_exp import kernels
 from softmax_exp.cases import Case
+from softmax_exp.kernels.plan import OVERRIDES
 
 NAME = "triton"
 NEEDS_CUDA = True
 SOURCES = ("kernels",)
 
 
-def build(case: Case, **plan: int | str) -> Callable[..., torch.Tensor]:
-    """Our softmax for a case. ValueError for a plan that cannot be."""
+def build(
+    case: Case,
+    *,
+    kernel: str | None = None,
+    rows: int | None = None,
+    cols: int | None = None,
+    rest: int | None = None,
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    packed: bool | None = None,
+    max_registers: int | None = None,
+    rotated: bool | None = None,
+    queries: int | None = None,
+) -> Callable[..., torch.Tensor]:
+    """Our softmax for a case. The arguments, which `kernels/plan.py` explains, replace fields of its plan.
+
+    ValueError for a plan that cannot be.
+    """
+    given = locals()  # named one by one above, so that a wrong name is an error before anything starts
+    plan = {name: given[name] for name in OVERRIDES if given[name] is not None}
     return _Softmax(case, plan)
 
 
