@@ -48,10 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     pairing, sides = pair(baseline, candidate, given.force), [baseline, candidate]
     outcomes = [] if pairing.refused else by_weight(compare(pairing.pairs, baseline, candidate, question))
-    print("\n".join(lines(sides, pairing, outcomes, question)))
     for path, make in ((given.html, page), (given.markdown, markdown)):
         if path is not None:
             write_whole(path, make(sides, pairing, outcomes, question))
+    print("\n".join(lines(sides, pairing, outcomes, question)))
     return exit_status(pairing, outcomes)
 
 

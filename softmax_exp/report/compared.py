@@ -18,7 +18,7 @@ from softmax_exp.results import Results
 
 _MAX_LINES = 40
 _MAX_ROWS = 2000
-_HEADS = ("verdict", "cell", "change of time", "interval", "baseline", "candidate", "p (Holm)", "regression")
+_HEADS = ("verdict", "cell", "change", "interval", "baseline", "candidate", "p (Holm)", "regression")
 
 
 def lines(sides: list[Results], pairing: Pairing, outcomes: list[Outcome], question: Question) -> list[str]:

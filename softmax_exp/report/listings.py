@@ -19,6 +19,9 @@ from softmax_exp.table import by_case, failures_in_words
 _MAX_ROWS = 2000
 _OPEN_CASES = 12
 _TEXT_HEADS = {"case", "variant", "flag", "for example", "status"}
+_FIGURES = (
+    "case", "variant", "device", "host", "interval", "speed-up", "% of limit", "GB/s", "error / tol.", "status"
+)  # fmt: skip
 FACTS = (  # where in an environment: label, part, keys
     ("GPU or CPU", "device", "name"), ("driver", "device", "driver"), ("torch", "device", "torch"),
     ("CUDA", "device", "cuda"), ("triton", "device", "triton"), ("power limit, W", "device", "power_limit_w"),
@@ -58,29 +61,17 @@ def scoreboard(sweeps: list[Results]) -> Html:
 
 
 def figures(sweeps: list[Results]) -> Html:
-    """Every cell with its figures, to be filtered by typing."""
-    heads = (
-        "case",
-        "variant",
-        "device",
-        "interval",
-        "host",
-        "speed-up",
-        "% of limit",
-        "GB/s",
-        "error / tol.",
-        "status",
-    )
+    """Every cell with its figures, to be filtered by typing; without the columns in which there is none."""
     shown = [(n, record) for n, results in enumerate(sweeps) for record in results.records]
     rows = [_row(record, label(record, n, len(sweeps))) for n, record in shown[:_MAX_ROWS]]
-    box = tag(
-        "input", type="search", id="filter", autocomplete="off", placeholder="e.g. triton 2048", aria_controls="all"
-    )
+    heads = [head for head in _FIGURES if any(row[head] for row in rows)]
+    cells = [tag("tr", *(_cell(head, row[head]) for head in heads)) for row in rows]
+    box = tag("input", type="search", id="filter", autocomplete="off", placeholder="e.g. triton 2048")
     parts = [tag("p", tag("label", "Show rows with ", for_="filter"), box, " ", tag("output", for_="filter"))]
     if len(shown) > _MAX_ROWS:
         note = f"The first {_MAX_ROWS} of {len(shown)} cells; all of them are in the CSV file."
         parts.append(tag("p", note, class_="note"))
-    return join([*parts, _table("Every cell", heads, rows, id="all")])
+    return join([*parts, _table("Every cell", tuple(heads), cells, id="all")])
 
 
 def failures(sweeps: list[Results]) -> Html:
@@ -153,23 +144,28 @@ def reproduce(sweeps: list[Results]) -> Html:
     return join(parts)
 
 
-def _row(record: Record, variant: str) -> Html:
+def _row(record: Record, variant: str) -> dict[str, str]:
     low, high = record.device_ms_ci_low, record.device_ms_ci_high
-    interval = f"{words.latency(low)} to {words.latency(high)}" if low is not None and high is not None else ""
-    device = record.device_ms if on_device_clock(record) else None
-    worst = record.error_over_tolerance
     cells = (
-        words.latency(device),
-        interval if device is not None else "",
+        case_title(record),
+        variant,
+        words.latency(record.device_ms if on_device_clock(record) else None),
         words.latency(host_ms(record)),
+        f"{words.latency(low)} to {words.latency(high)}" if low is not None and high is not None else "",
         "" if record.speedup is None else f"{record.speedup:.2f}",
         "" if record.pct_of_limit is None else f"{record.pct_of_limit:.1f}",
         "" if record.gbps is None else f"{record.gbps:.0f}",
-        "" if worst is None else f"{worst:.2g}",
+        "" if record.error_over_tolerance is None else f"{record.error_over_tolerance:.2g}",
+        record.status,
     )
-    status = tag("td", record.status, class_="text" if record.status is Status.PASSED else "text off")
-    heads = (tag("td", case_title(record), class_="text"), tag("th", variant, scope="row"))
-    return tag("tr", *heads, *(tag("td", cell) for cell in cells), status)
+    return dict(zip(_FIGURES, cells, strict=True))
+
+
+def _cell(head: str, text: str) -> Html:
+    if head == "variant":
+        return tag("th", text, scope="row")
+    off = head == "status" and text != Status.PASSED
+    return tag("td", text, class_=("text" + " off" * off) if head in _TEXT_HEADS else None)
 
 
 def _table(caption: str, heads: tuple[Any, ...], rows: list[Html], **attributes: Any) -> Html:

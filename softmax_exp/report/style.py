@@ -16,10 +16,9 @@ border-top:1px solid var(--rule);padding-top:1em}h3{font-size:1rem;margin:1.2em 
 a{color:var(--link)}nav a{display:inline-block;padding:6px 14px 6px 0}
 :focus-visible{outline:3px solid var(--link);outline-offset:2px}
 .skip{position:absolute;left:-999px}.skip:focus{left:8px;top:8px;background:var(--paper);padding:8px;z-index:9}
-.grid-of-figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,380px),1fr));gap:20px;
+.grid-of-figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,380px),1fr));gap:20px;
 align-items:start}
-figure{margin:0;padding:10px;background:var(--panel);border:1px solid var(--rule);border-radius:8px;min-width:0;
-max-width:480px}
+figure{margin:0;padding:10px;background:var(--panel);border:1px solid var(--rule);border-radius:8px;min-width:0}
 figcaption{font-weight:600;font-size:.92rem;margin-bottom:4px}
 svg.chart{display:block;width:100%;height:auto;overflow:visible}svg text{fill:var(--ink);font-size:12px}
 svg .axis{fill:var(--soft)}svg .mid{text-anchor:middle}svg .name{font-weight:600}
@@ -37,11 +36,11 @@ polyline{fill:none;stroke:var(--c);stroke-width:1.8}.p1 polyline,.p1 .line{strok
 .swatch{width:22px;height:14px;vertical-align:-2px;margin-right:3px}
 .scroll{overflow-x:auto;max-width:100%}table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:2px 0 6px}
-th,td{padding:4px 9px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
+th,td{overflow-wrap:normal;padding:4px 9px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
 th[scope=row],.text,thead th:first-child{text-align:left}thead th{color:var(--soft);font-weight:600}
 tbody th{font-weight:600}.off{color:var(--soft);font-style:italic}.differs{color:var(--s1)}
 .heat td{min-width:44px;text-align:center}
-.heat thead th+th{text-align:center}.heat td.good{background:color-mix(in srgb,var(--good) var(--p),var(--paper))}
+.heat caption{white-space:nowrap}.heat thead th+th{text-align:center}.heat td.good{background:color-mix(in srgb,var(--good) var(--p),var(--paper))}
 .heat td.bad{background:color-mix(in srgb,var(--bad) var(--p),var(--paper))}
 .heat th[scope=row]{position:sticky;left:0;background:var(--paper)}
 details{margin:.6em 0}summary{cursor:pointer;padding:4px 0;font-weight:600}
