@@ -46,7 +46,7 @@ def built(name: str, build: Callable[[], Callable[..., Any]]) -> Callable[..., A
 
 
 def repeat(call: Callable[[], Any], result_bytes: int, check: Callable[[Any], Any]) -> str:
-    """Call again and again without waiting; `check` what differs in a bit from the first. The reason if it is wrong.
+    """Call again and again without waiting; `check` all results if they differ in a bit. The reason if they are wrong.
 
     Several calls are under way at once on a GPU, and all results are held, so that none may stand in another's memory.
     """
@@ -58,8 +58,8 @@ def repeat(call: Callable[[], Any], result_bytes: int, check: Callable[[Any], An
     places = [tensor.untyped_storage().data_ptr() for tensors in flat for tensor in tensors if tensor.numel()]
     if len(set(places)) < len(places):
         return "reuses_output: its results share memory, so the next call overwrites the last result"
-    for result, tensors in zip(results[1:], flat[1:], strict=True):
-        if not all(_same_bits(one, other) for one, other in zip(flat[0], tensors, strict=True)):
+    if not all(_same_bits(one, other) for tensors in flat[1:] for one, other in zip(flat[0], tensors, strict=True)):
+        for result in results:
             check(result)
     return ""
 

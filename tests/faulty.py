@@ -94,6 +94,83 @@ def wrong_scale(x):
     return torch.softmax(x * 1.01, dim=-1)
 
 
+def _memory(x):
+    """All of x's storage in one row, and the positions in it that a kernel for contiguous rows would take for x's."""
+    flat = torch.empty(0, dtype=x.dtype, device=x.device).set_(x.detach().untyped_storage())
+    return flat, x.storage_offset() + torch.arange(x.numel(), device=x.device).view(x.shape)
+
+
+def stride_ignored(x):
+    flat, taken = _memory(x)
+    return torch.softmax(flat[taken % flat.numel()], dim=-1)
+
+
+def int32_offset(x):
+    """Offsets of rows as 32-bit numbers; what runs beyond wraps around, here into the tensor's own memory."""
+    rows = torch.zeros((), dtype=torch.int64)
+    for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True):
+        rows = rows[..., None] + torch.arange(size) * stride
+    flat, _ = _memory(x)
+    taken = (rows + 2**31) % 2**32 - 2**31
+    columns = torch.arange(x.shape[-1]) * x.stride(-1)
+    taken = (x.storage_offset() + taken[..., None] + columns).to(x.device)
+    return torch.softmax(flat[taken % flat.numel()], dim=-1)
+
+
+def last_partial_block_dropped(x):
+    n = x.shape[-1] // 32 * 32
+    y = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
+    y[..., :n] = torch.softmax(x[..., :n], dim=-1)
+    return y
+
+
+def one_column_too_many(x):
+    """A mask that is off by one: the sum takes in what lies behind the row."""
+    flat, _ = _memory(x)
+    last = x.storage_offset() + sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
+    behind = flat[(last + 1) % flat.numel()].to(x.dtype)
+    wider = torch.cat([x, behind.expand(*x.shape[:-1], 1)], -1)
+    return torch.softmax(wider, dim=-1)[..., :-1].contiguous()
+
+
+def minus_infinity_row_zero(x):
+    y = torch.softmax(x, dim=-1)
+    return y.masked_fill((x == float("-inf")).all(-1, keepdim=True), 0)
+
+
+_last_rows: dict[object, torch.Tensor] = {}
+
+
+def stale_row(x):
+    """The last row as it was in the call before."""
+    y = torch.softmax(x, dim=-1)
+    key = (x.shape, x.dtype)
+    before, _last_rows[key] = _last_rows.get(key), y.clone()
+    if before is not None:
+        y[..., -1, :] = before[..., -1, :]
+    return y
+
+
+_n_races = 0
+
+
+def race_on_a_row(x):
+    """In every third call a row's sum has lost an update: it lacks what half of the row would have added."""
+    global _n_races
+    _n_races += 1
+    y = torch.softmax(x, dim=-1)
+    if _n_races % 3 == 0:
+        y[..., 0, :] *= 2
+    return y
+
+
+def approximate_exp(x):
+    """An exponential that is off by a hundredth."""
+    distance = x.float() - x.float().amax(-1, keepdim=True)
+    powers = distance.exp() * (1 + 1e-2 * (37 * distance).sin())
+    return (powers / powers.sum(-1, keepdim=True)).to(x.dtype)
+
+
 def detached(x):
     return torch.softmax(x.detach(), dim=-1)
 

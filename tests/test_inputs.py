@@ -26,18 +26,37 @@ def test_layouts_are_what_they_are_called():
     assert make_x(Case(shape=(4, 6), layout="offset"), CPU, 0).storage_offset() == 1
 
 
+@pytest.mark.parametrize("layout", ["offset", "padded"])
+def test_what_lies_beside_x_would_show_in_a_result(layout):
+    x = make_x(Case(shape=(4, 6), layout=layout), CPU, 0)
+    whole = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
+    assert whole.numel() > x.numel() and whole.isnan().sum() == whole.numel() - x.numel()
+
+
+def test_far_rows_are_more_than_32_bits_apart():
+    x = make_x(Case(shape=(2, 2, 7), layout="far"), CPU, 0)
+    assert x.shape == (2, 2, 7) and x[-1, -1].storage_offset() >= 2**31 and x.isfinite().all()
+
+
 def test_distributions_are_what_they_are_called():
     def drawn(name, dtype="float32"):
         return make_x(Case(shape=(16, 64), dtype=dtype, distribution=name), CPU, 0)
 
     assert drawn("large").abs().max() > 1e4 and drawn("large", "float16").isfinite().all()
-    assert drawn("shifted")[::2].min() > 9e6 and drawn("shifted")[1::2].max() < -9e6 and drawn("shifted", "float16").isfinite().all()
+    assert drawn("shifted")[::2].min() > 9e6 and drawn("shifted")[1::2].max() < -9e6
+    assert drawn("shifted", "float16").isfinite().all()
     assert (drawn("constant") == 1).all()
     assert ((drawn("one_hot") == 50).sum(-1) == 1).all()
     assert (drawn("ties") == drawn("ties").round()).all()
     assert drawn("tiny").abs().max() < 0.01
     assert (drawn("padded")[0] == float("-inf")).all() and (drawn("padded")[1, 48:] == float("-inf")).all()
     assert drawn("nan").isnan().any(-1).sum() == 4 and drawn("inf").isinf().any(-1).sum() == 4
+    assert (
+        drawn("nan")[8, 0] == float("-inf")
+        and drawn("inf")[8].isinf().sum() == 2
+        and drawn("inf")[4].isinf().sum() == 1
+    )
+    assert (drawn("causal")[0] == float("-inf")).sum() == 15 and drawn("causal")[15].isfinite().all()
     y = torch.softmax(drawn("denormal"), -1)
     assert ((y > 0) & (y < torch.finfo(torch.float32).tiny)).any()
 

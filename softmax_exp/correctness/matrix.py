@@ -26,7 +26,7 @@ def markdown(name: str, records: list[Record], smallest: list[Failure]) -> str:
     """The whole report in Markdown."""
     variants = list(dict.fromkeys(record.variant for record in records))
     parts = [f"### softmax_exp {escape(name)}: who is right where\n\n{escape(in_words(records))} {NOTE}\n"]
-    parts.append(table(("", *variants), [*rows(records, variants)]))
+    parts.append(table(("", *map(escape, variants)), [*rows(records, variants)]))
     for variant in variants:
         heads, body = where(records, variant)
         if body:
@@ -105,7 +105,7 @@ def refusals(records: list[Record]) -> Iterator[str]:
     reasons = Counter((r.variant, r.status, r.message.split("\n")[0]) for r in records if r.status is not Status.PASSED)
     for (variant, status, message), n in reasons.items():
         if status not in (Status.INCORRECT, Status.ERROR, Status.CRASHED):
-            yield f"{status} {variant}, {n} cells: {message}"
+            yield f"{status} {variant}, {n} cell{'s' * (n != 1)}: {message}"
 
 
 def _item(failure: Failure) -> str:

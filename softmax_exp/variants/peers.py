@@ -5,6 +5,7 @@ In: the name of a distribution and of its module.  Out: the module, or `Skipped`
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from importlib import metadata
@@ -22,10 +23,19 @@ def version(package: str | None) -> str:
 
 
 def imported(package: str, module: str, command: str) -> ModuleType:
-    """Import a peer's module. Skipped where it, or something that it needs, is not installed."""
+    """Import a peer's module. Skipped where it is not installed, or does not import on this machine."""
     if importlib.util.find_spec(module.partition(".")[0]) is None:
         raise Skipped(f"{package} is not installed; to measure it: {command}")
+    found = _import(module)
+    if isinstance(found, str):
+        raise Skipped(f"it cannot be imported ({found}); installed by: {command}")
+    return found
+
+
+@functools.cache
+def _import(module: str) -> ModuleType | str:
+    """The module, or why it is none: asked once, since a second try would trip over what the first has left behind."""
     try:
         return importlib.import_module(module)
-    except ImportError as error:
-        raise Skipped(f"{version(package) or package} cannot be imported: {error}; {command}") from error
+    except Exception as error:  # a dependency or a driver that is missing, told by each package in its own way
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
