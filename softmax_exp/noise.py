@@ -10,7 +10,7 @@ import math
 from softmax_exp.records import Record
 
 # docs/results/noise.jsonl (scripts/study_noise.py: 54 cells, 6 processes, one H200). The GPU's time: the largest
-# standard deviation of a cell was 0.23 %, the pooled one 0.12 %; the part within a process is in it, so this errs on
+# standard deviation of a cell was 0.23 %, the pooled one 0.11 %; the part within a process is in it, so this errs on
 # the side of saying "unclear".
 DEVICE_SD_PCT = 0.25
 # The host's clock, same study: the largest by latency in ms. Launch cost differs from process to process.
