@@ -53,7 +53,7 @@ class MeasureSettings:
     """Timed calls a variant; used by `clock=wall` only."""
     budget_s: float = key(2.0, gt=0, advice="for a fast run use measure=quick")
     """Time for the interleaved rounds of one case, all variants together, in seconds."""
-    min_rounds: int = key(20, ge=2, advice="an interval needs at least two")
+    min_rounds: int = key(20, ge=6, advice="fewer cannot hold an interval of 95 %")
     """Rounds that are measured even beyond the budget."""
     max_rounds: int = key(1000, ge=2)
     """Rounds after which measuring stops in any case."""

@@ -109,7 +109,7 @@ def test_the_default_variants_are_the_four_of_the_manual() -> None:
             "measure.max_rounds (5) must be >= measure.min_rounds (20); set measure.min_rounds=5",
         ),
         (["measure.clock=gpu"], "measure.clock (gpu) must be one of device, wall"),
-        (["measure=quik"], "measure (quik) is not there; did you mean quick? Allowed: default, quick, wall"),
+        (["measure=quik"], "measure (quik) is not there; did you mean quick? Allowed: default, none, quick, wall"),
         (["tracking=server"], "tracking.uri (null) must be set with tracking=server"),
         (["workload=matrix", "seq=5"], "seq (5) would be ignored with workload=matrix; its sizes are rows, cols"),
         (["rows=4"], "rows (4) would be ignored with workload=attention; its sizes are batch, heads, seq, seq_q"),
@@ -214,7 +214,7 @@ def test_a_misspelt_argument_of_one_s_own_function_is_told(tmp_path: Path) -> No
 
 
 def test_measure_settings_come_from_their_choice_and_their_keys() -> None:
-    assert jobs("measure=quick")[0].measure == MeasureSettings(n_warmup=2, budget_s=0.2, min_rounds=5, target_pct=2.0)
+    assert jobs("measure=quick")[0].measure == MeasureSettings(n_warmup=2, budget_s=0.2, min_rounds=8, target_pct=2.0)
     wall = jobs("measure=wall", "measure.n_iters=7")[0].measure
     assert (wall.clock, wall.n_warmup, wall.n_iters) == ("wall", 5, 7)
 
