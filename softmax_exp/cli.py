@@ -149,6 +149,7 @@ def _run_job(experiment: Experiment, number: int) -> None:
 
     folder = Sweep(experiment.folder).job_folder(number)
     with jobs.kept():
+        os.stat(folder.parents[1] / "manifest.json")  # Hydra makes the folder anew where the sweep's has vanished
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(experiment.config)))
     try:

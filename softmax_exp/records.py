@@ -226,11 +226,16 @@ def append_line(path: Path, line: str) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Write a small file so that a reader sees the old text or the new one, never a part."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with draft.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
 
 
 @dataclass(frozen=True)
@@ -261,7 +266,11 @@ class Sweep:
         """
         folder.mkdir(parents=True, exist_ok=False)
         manifest = {"format": FORMAT, "sweep_id": folder.name, **about, "jobs": jobs}
-        write_whole(folder / "manifest.json", json.dumps(_finite(manifest), indent=1, allow_nan=False))
+        try:
+            write_whole(folder / "manifest.json", json.dumps(_finite(manifest), indent=1, allow_nan=False))
+        except OSError:
+            folder.rmdir()
+            raise
         return Sweep(folder)
 
     def manifest(self) -> dict[str, Any]:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
     # MLflow's own defaults add up to many minutes before a dead server is reported.
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -98,7 +98,7 @@ def quieten() -> None:
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module=r"mlflow|sqlalchemy|alembic")
     for name in ("mlflow", "alembic", "sqlalchemy"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def sqlite_path(uri: str) -> Path | None:

@@ -10,6 +10,7 @@ import pytest
 from softmax_exp.tracking.store import quieten
 
 WHOLE = os.environ.get("SOFTMAX_EXP_FAULTS") == "whole"
+whole = pytest.mark.skipif(not WHOLE, reason="a part of scripts/faults alone, since it takes long")
 
 
 @pytest.fixture

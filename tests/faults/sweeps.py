@@ -23,7 +23,7 @@ from softmax_exp.tracking.store import quieten
 from tests.test_measure import planted
 
 ROOT = Path(__file__).parents[2]
-TINY = ["batch=1", "heads=1", "measure=quick", "measure.budget_s=0.02", "measure.min_rounds=5", "device=cpu"]
+TINY = ["batch=1", "heads=1", "measure=quick", "measure.budget_s=0.02", "measure.min_rounds=6", "device=cpu"]
 GOOD = f"variants=[eager,{planted('right')}]"
 _MARK = "SOFTMAX_EXP_FAULTS_MARK"
 
@@ -34,16 +34,15 @@ class Command:
     def __init__(self, outputs: Path, *overrides: str, **variables: str) -> None:
         self.outputs, self.mark = outputs, uuid.uuid4().hex
         quiet = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        self.log = outputs / f"log-{self.mark}"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "softmax_exp", *overrides, f"outputs={outputs}"],
-                cwd=ROOT,
-                env=quiet | {_MARK: self.mark} | variables,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._log = os.memfd_create("log")  # on no disk that may be full
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "softmax_exp", *overrides, f"outputs={outputs}"],
+            cwd=ROOT,
+            env=quiet | {_MARK: self.mark} | variables,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
     def wait(self, timeout_s: float = 240) -> int:
         """The exit status."""
@@ -52,7 +51,7 @@ class Command:
     @property
     def said(self) -> str:
         """What it printed so far."""
-        return self.log.read_text(errors="replace")
+        return Path(f"/proc/self/fd/{self._log}").read_text(errors="replace")
 
     def processes(self) -> list[psutil.Process]:
         """Those of its processes that live, whoever their parent is by now."""
