@@ -277,7 +277,7 @@ def test_a_copy_with_values_set_equals_a_full_composition(overrides: list[str]) 
 def test_every_yaml_composes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
     monkeypatch.setattr(memory, "total_bytes", lambda device: (128 << 30, "the GPU"))
-    assert jobs(f"{path.parent.name}={path.stem}")
+    assert compose.plan([f"{path.parent.name}={path.stem}"], "a-sweep").jobs
 
 
 def test_a_committed_sweep_is_expanded_and_its_values_can_be_replaced() -> None:
