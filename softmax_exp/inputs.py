@@ -106,6 +106,7 @@ def _fill(x: torch.Tensor, distribution: str) -> None:
             x = x.narrow(dim, 0, 1)
     if x.numel() == 0:
         return
+    x = x.view(1) if x.dim() == 0 else x
     x.normal_()
     n_cols = x.shape[-1]
     if distribution == "large":
