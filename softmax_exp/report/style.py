@@ -40,7 +40,8 @@ th,td{overflow-wrap:normal;padding:4px 9px;border-bottom:1px solid var(--rule);t
 th[scope=row],.text,thead th:first-child{text-align:left}thead th{color:var(--soft);font-weight:600}
 tbody th{font-weight:600}.off{color:var(--soft);font-style:italic}.differs{color:var(--s1)}
 .heat td{min-width:44px;text-align:center}
-.heat caption{white-space:nowrap}.heat thead th+th{text-align:center}.heat td.good{background:color-mix(in srgb,var(--good) var(--p),var(--paper))}
+.heat caption{white-space:nowrap}.heat thead th+th{text-align:center}
+.heat td.good{background:color-mix(in srgb,var(--good) var(--p),var(--paper))}
 .heat td.bad{background:color-mix(in srgb,var(--bad) var(--p),var(--paper))}
 .heat th[scope=row]{position:sticky;left:0;background:var(--paper)}
 details{margin:.6em 0}summary{cursor:pointer;padding:4px 0;font-weight:600}
