@@ -26,7 +26,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -183,10 +182,17 @@ class Expansion:
 
     def _experiment(self, number: int, overrides: list[str]) -> Experiment:
         try:
-            return config.read(self.loader.load_job(self.master, overrides), self.given)
-        except (ConfigError, HydraException, OmegaConfBaseException) as error:
-            where = f"\n  in job {number} of {len(self.jobs)} ({' '.join(_told(overrides))}); nothing was started"
-            raise ConfigError(redact(guard.in_words(error)) + (where if len(self.jobs) > 1 else "")) from error
+            composed = self.loader.load_job(self.master, overrides)
+        except Exception as error:
+            raise self._fault(number, overrides, error) from error
+        try:
+            return config.read(composed, self.given)
+        except (ConfigError, OmegaConfBaseException) as error:
+            raise self._fault(number, overrides, error) from error
+
+    def _fault(self, number: int, overrides: list[str], error: Exception) -> ConfigError:
+        where = f"\n  in job {number} of {len(self.jobs)} ({' '.join(_told(overrides))}); nothing was started"
+        return ConfigError(redact(guard.in_words(error)) + (where if len(self.jobs) > 1 else ""))
 
 
 def plan(overrides: Sequence[str], sweep_id: str, config_dir: str | None = None) -> Plan:
@@ -202,7 +208,7 @@ def expand(overrides: Sequence[str], config_dir: str | None = None) -> Expansion
     note_secrets(" ".join(overrides))
     try:
         return _expand(list(overrides), config_dir)
-    except (HydraException, OmegaConfBaseException) as error:
+    except Exception as error:  # Hydra raises whatever its parts raise: OSError for a long name, TypeError
         raise ConfigError(redact(guard.in_words(error))) from error
 
 
@@ -220,6 +226,8 @@ def _expand(overrides: list[str], config_dir: str | None) -> Expansion:
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(task_overrides)
     guard.refuse_overrides(parsed)
     jobs = [list(job) for job in BasicSweeper.split_arguments(parsed, max_batch_size=None)[0]]
+    if not jobs:
+        raise ConfigError(f"the sweep ({' '.join(_told(task_overrides))}) must have a job; one of its keys has no value")
     return Expansion(master, loader, {override.key_or_group for override in parsed}, jobs)
 
 

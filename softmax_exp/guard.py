@@ -90,7 +90,7 @@ def in_words(error: Exception) -> str:
         group, _, choice = cause.missing_cfg_file.rpartition("/")
         return f"{group} ({choice}) is not there; {nearest(choice, cause.options)}"
     if not isinstance(cause, OmegaConfBaseException) or not cause.full_key:
-        return str(error).strip().splitlines()[0]
+        return next(iter(str(error).strip().splitlines()), type(error).__name__)
     dotted = str(cause.full_key)
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
         return unknown_key(dotted, Schema)

@@ -166,13 +166,16 @@ class Record:
     @staticmethod
     def from_json(line: str) -> Record:
         """The record of a line. ValueError where the line is damaged or of another format."""
-        fields = json.loads(line)
+        try:
+            fields = json.loads(line)
+        except RecursionError as error:
+            raise ValueError("not a record: nested too deeply") from error
         if not isinstance(fields, dict) or fields.get("format") != FORMAT:
             raise ValueError(f"not a record of format {FORMAT}: {line[:80]!r}")
         known = {name: value for name, value in fields.items() if name in _KINDS}
         for name, value in known.items():
-            if not isinstance(value, _KINDS[name]):
-                raise ValueError(f"not a whole record: {name} is {value!r}")
+            if not isinstance(value, _KINDS[name]) or not _is_sane(value):
+                raise ValueError(f"not a whole record: {name} is {value!r:.80}")
         if not all(_HASH.fullmatch(known.get(name, "")) for name in HASHES):
             raise ValueError("not a whole record: a hash is none")  # it names a file, so it may hold no path
         try:
@@ -191,6 +194,15 @@ _KINDS = {  # what a field may be in JSON, by the first word of its type
     for f in dataclasses.fields(Record)
     if (each := _PLAIN[re.split(r"\W", str(f.type))[0]])
 }
+
+
+def _is_sane(value: Any) -> bool:
+    """Whether all numbers in a value are of a size that something measured can have."""
+    if isinstance(value, int | float):
+        return -1e100 < value < 1e100
+    if isinstance(value, dict | list):
+        return all(map(_is_sane, value.values() if isinstance(value, dict) else value))
+    return True
 
 
 def _finite(value: Any) -> Any:
