@@ -134,7 +134,9 @@ def run_job(composed: DictConfig) -> None:
     """One job, Hydra's task function, in this process or in one that a launcher made."""
     experiment = config.read(composed)
     number = HydraConfig.get().job.num if experiment.job is None else experiment.job
-    if not stops.join():
+    in_another_process = stops.join()
+    stops.check()
+    if not in_another_process:
         return _run_job(experiment, number)
     worker.end_with_parent()  # joblib's job processes would outlive a killed sweep
     worker.take_parents_threads()
@@ -159,6 +161,7 @@ def _run_job(experiment: Experiment, number: int) -> None:
             write_whole(folder / "error.txt", redact(traceback.format_exc()))
         told = redact(f"job {number} ({experiment.case.title}) failed: {type(error).__name__}: {error}")
         print(f"{told}\n  traceback in {folder / 'error.txt'}", file=sys.stderr, flush=True)
+    stops.check()
 
 
 def exit_status(sweep: Sweep) -> int:

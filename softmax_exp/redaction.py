@@ -39,6 +39,11 @@ def redact(text: str) -> str:
     return text
 
 
+def environment_without_secrets() -> dict[str, str]:
+    """The environment for a process that needs no secret: without variables whose names say that they hold one."""
+    return {name: value for name, value in os.environ.items() if not _SECRET_NAME.search(name)}
+
+
 def redact_values(value: Any) -> Any:
     """Plain values with `redact` applied to every text among them."""
     texts = [*dict.fromkeys(_texts(value))]

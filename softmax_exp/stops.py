@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM: the first ends what runs in good order, the second at once.
 
-In: signals.  Out: `Stopped` in the main thread, either at once or, where work is `deferred`, when that work has ended;
-meanwhile it is told by a callback. Exit statuses are the shell's: 130 and 143.
+In: signals.  Out: `Stopped` in the main thread: at once while this process only waits for others, at the next `check`
+where it runs jobs itself; work that is `deferred` is told by a callback. Exit statuses are the shell's: 130 and 143.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _owner = 0  # the process that runs the sweep; a launcher may run jobs in others
 _count = 0
 _number = 0
+_runs_jobs = False
 _told: Callable[[], None] | None = None
 
 
@@ -31,9 +32,9 @@ class Stopped(BaseException):
 @contextlib.contextmanager
 def heeded() -> Iterator[None]:
     """Take the signals over for a sweep that this process runs, and give them back."""
-    global _owner, _count, _number
+    global _owner, _count, _number, _runs_jobs
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    _owner, _count, _number = os.getpid(), 0, 0
+    _owner, _count, _number, _runs_jobs = os.getpid(), 0, 0, False
     try:
         _install()
         yield
@@ -43,16 +44,24 @@ def heeded() -> Iterator[None]:
 
 
 def join() -> bool:
-    """Heed the signals in a process that a launcher made for jobs; False in the one that runs the sweep."""
+    """Heed the signals in a process that runs a job; False where it is the one that runs the sweep."""
+    global _runs_jobs
+    _runs_jobs = True
     if _owner == os.getpid():
         return False
     _install()
     return True
 
 
+def check() -> None:
+    """Stopped where a signal has come: an exception out of a handler may be lost in any code that ignores it."""
+    if _count:
+        raise Stopped(_number)
+
+
 @contextlib.contextmanager
 def deferred(told: Callable[[], None]) -> Iterator[None]:
-    """Let a signal call `told` and interrupt nothing; `Stopped` at the end if one came."""
+    """Let a signal call `told`; `Stopped` at the end if one came."""
     global _told
     assert _told is None
     _told = told
@@ -60,8 +69,7 @@ def deferred(told: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _told = None
-    if _count:
-        raise Stopped(_number)
+    check()
 
 
 def hurried() -> bool:
@@ -80,7 +88,7 @@ def _handle(number: int, frame: Any) -> None:
     if _count > 1:
         for each in SIGNALS:  # a third one meets no handler that could be in its way
             signal.signal(each, signal.SIG_DFL)
-    if _count == 1 and _told is not None:
-        _told()
-    else:
+    if _count > 1 or not _runs_jobs:
         raise Stopped(_number)
+    if _told is not None:
+        _told()

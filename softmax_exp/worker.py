@@ -28,6 +28,7 @@ from softmax_exp import device_lock
 from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
 from softmax_exp.records import Status
+from softmax_exp.redaction import environment_without_secrets
 
 if TYPE_CHECKING:  # measure imports torch, which the owner must not
     from softmax_exp.measure import Request
@@ -83,6 +84,7 @@ class Worker:
                 stderr=output,
                 pass_fds=(requests_out, messages_in, shared),
                 start_new_session=True,
+                env=_environment(),
             )
         self._running = mmap.mmap(shared, NAME_BYTES)
         for descriptor in (shared, requests_out, messages_in):
@@ -303,6 +305,19 @@ def _describe(wish: str) -> dict[str, Any]:
 def _request(kind: type[Request], fields: dict[str, Any]) -> Request:
     fields |= {"case": Case.from_dict(fields["case"]), "settings": MeasureSettings(**fields["settings"])}
     return kind(**fields, interpreted=os.environ.get("TRITON_INTERPRET") == "1")
+
+
+def _environment() -> dict[str, str]:
+    """What the process gets: no secrets, which variants might print, and a cache of compiled code that is ours alone.
+
+    Inductor's own place is a folder of a known name in /tmp, where another user may have put code before us.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softmax_exp" / "torchinductor"
+    variables = environment_without_secrets()
+    with contextlib.suppress(OSError):  # no home that can be written; torch will do as it does
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        variables.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    return variables
 
 
 def _write_output_to(log: str) -> None:

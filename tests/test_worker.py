@@ -74,6 +74,49 @@ def test_what_a_variant_prints_is_in_its_jobs_log(worker, tmp_path):
     assert all("hello from the kernel" in (tmp_path / job).read_text() for job in ("first", "second"))
 
 
+def test_the_process_knows_no_secrets_and_compiles_into_a_private_folder(worker, tmp_path, monkeypatch):  # S29
+    monkeypatch.setenv("MY_TOKEN", "t0ken-in-the-open")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    worker.start(tmp_path / "log")
+    variables = psutil.Process(worker.process.pid).environ()
+    assert "MY_TOKEN" not in variables and "PATH" in variables
+    cache = Path(variables["TORCHINDUCTOR_CACHE_DIR"])
+    assert cache.is_relative_to(tmp_path / "cache") and cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_death_between_variants_is_no_variants_fault(worker, tmp_path):
+    def kill_at_first(event, killed=[]):  # noqa: B006
+        if event["event"] == "device" and not killed:
+            killed.append(True)
+            worker.process.kill()
+        elif event["event"] == "result":
+            found.append(event["status"])
+
+    found: list[str] = []
+    worker.measure(to_json(SMALL, ("eager", planted("right")), QUICK), tmp_path / "log", kill_at_first)
+    assert found == [Status.PASSED, Status.PASSED]
+
+
+def test_a_stop_ends_the_request_with_its_round(worker, tmp_path):
+    settings = dataclasses.replace(QUICK, budget_s=60.0, max_rounds=10**9, target_pct=1e-9)
+    found = []
+
+    def stop_while_measuring(event):
+        if event["event"] == "progress":
+            worker.stop_soon()
+        elif event["event"] == "result":
+            found.append((event["variant"], event["status"], event["message"]))
+
+    started = time.monotonic()
+    names = ("eager", planted("zeros"), planted("right"))
+    worker.measure(to_json(SMALL, names, settings), tmp_path / "log", stop_while_measuring)
+    assert found[0][:2] == (planted("zeros"), Status.INCORRECT)
+    assert found[1:] == [(name, Status.KILLED, "stopped by the user") for name in ("eager", planted("right"))]
+    assert time.monotonic() - started < 50
+    assert run(worker, tmp_path / "log", "eager")["eager"]["status"] == Status.PASSED, "the next request is not stopped"
+
+
 def test_a_listener_that_fails_leaves_nothing_for_the_next_request(worker, tmp_path):
     def deaf(event):
         raise OSError("planted")
