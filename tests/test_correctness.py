@@ -119,12 +119,38 @@ def test_the_smallest_failing_case_is_found_and_nothing_simpler_fails():
     found, said = shrink.smallest(case, "INCORRECT", "as it was", attempt)
     assert found == Case(shape=(1, 1001), dtype="float32", layout="padded", seed=4, workload="matrix")
     assert said == "1001" and len(tried) < 150
-    assert all(attempt(simpler)[0] == "PASSED" for simpler in shrink.simpler_than(found))
+    assert all(attempt(smaller)[0] == "PASSED" for smaller in shrink.smaller_than(found))
+
+
+def test_the_search_does_not_slip_from_one_fault_to_another():
+    def attempt(case: Case) -> tuple[str, str]:
+        partial_block = case.n_cols % 32 != 0
+        return ("INCORRECT" if partial_block or (case.layout == "transposed" and case.n_rows > 4) else "PASSED"), ""
+
+    case = Case(shape=(8, 64), dtype="float32", layout="transposed", workload="matrix")
+    assert shrink.smallest(case, "INCORRECT", "", attempt)[0] == dataclasses.replace(case, shape=(5, 32))
 
 
 def test_shrinking_stops_when_it_is_late_and_keeps_what_it_has():
     case = Case(shape=(64, 64))
     assert shrink.smallest(case, "ERROR", "why", lambda _: ("ERROR", ""), lambda: True) == (case, "why")
+
+
+def test_a_failure_whose_plain_twin_passed_has_a_cause_of_its_own():
+    def cell(case: Case, status: Status) -> tuple[Case, Record]:
+        return case, record("mine", status, error_over_tolerance=2.0)
+
+    odd, even = (Case(shape=(8, n), dtype="float32", workload="matrix") for n in (33, 64))
+    strided = dataclasses.replace(even, layout="transposed")
+    cells = dict([cell(odd, Status.INCORRECT), cell(even, Status.PASSED), cell(strided, Status.INCORRECT)])
+
+    def attempt(case: Case) -> tuple[str, str]:
+        return ("INCORRECT" if case.n_cols % 32 or case.layout == "transposed" else "PASSED"), "off"
+
+    found = shrink._smallest_of("mine", {}, cells, attempt, lambda: False)
+    assert [(failure.title, failure.n_cells) for failure in found] == [
+        ("1x1 float32 forward", 1), ("1x32 float32 forward transposed", 1),
+    ]  # fmt: skip
 
 
 def test_a_failure_of_another_kind_is_not_taken_for_the_same():
@@ -170,7 +196,7 @@ def test_a_sweep_ends_in_a_matrix_the_smallest_failures_and_commands_that_show_t
     text = (sweep.folder / "correctness.md").read_text()
     assert "| layout padded |" in text and "who is right where" in text
     found = correctness._smallest(sweep)
-    raising, smallest = found
+    raising, smallest = sorted(found, key=lambda failure: failure.variant)
     assert raising.variant.endswith(":raising") and smallest.variant.endswith(":stride_ignored")
     assert "padded" in smallest.title and smallest.n_cells == 2 and "'shape=[" in smallest.command
     assert "RuntimeError: planted" in raising.message and raising.title == "1x1 float32 forward"
@@ -186,9 +212,10 @@ def test_a_crash_costs_one_try(tmp_path):
     from tests import made_up
 
     crash = planted("segfault")
-    record = made_up.failed(0, crash, 8, Status.CRASHED, "died", device="cpu", workload="matrix")
-    record.shape, record.n_rows, record.n_cols = [2, 8], 2, 8
-    sweep = made_up.sweep(tmp_path, [record], config={"variant_args": {}})
+    died = made_up.failed(0, crash, 8, Status.CRASHED, "died", device="cpu", workload="matrix")
+    sweep = made_up.sweep(
+        tmp_path, [died], config={"variant_args": {}}, case=Case(shape=(2, 8), device="cpu").to_dict()
+    )
     worker, told = Worker(), []
     try:
         (found,) = shrink.smallest_failures(sweep, worker, told.append)

@@ -45,33 +45,43 @@ class Failure:
 
 def smallest_failures(sweep: Sweep, worker: Worker, tell: Callable[[str], None]) -> list[Failure]:
     """A smallest case for each failure of each variant, as far as half a minute a variant allows."""
-    experiments = {job["job"]: job for job in sweep.manifest()["jobs"]}
-    failing: dict[str, list[Record]] = {}
+    jobs = {job["job"]: job for job in sweep.manifest()["jobs"]}
+    cells: dict[str, dict[Case, Record]] = {}
     for record in sweep.records():
-        if record.status in SHRUNK:
-            failing.setdefault(record.variant, []).append(record)
+        cells.setdefault(record.variant, {})[Case.from_dict(jobs[record.job]["case"])] = record
     found = []
-    for variant, records in failing.items():
-        args = experiments[records[0].job]["config"]["variant_args"]
+    for variant, by_case in cells.items():
+        first = next(iter(by_case.values()))
+        args = jobs[first.job]["config"]["variant_args"]
         attempt = _in_worker(worker, variant, args, sweep, tell)
         deadline = time.monotonic() + BUDGET_S
-        found += _smallest_of(variant, args, records, attempt, lambda late=deadline: time.monotonic() > late)
+        found += _smallest_of(variant, args, by_case, attempt, lambda late=deadline: time.monotonic() > late)
     return found
 
 
 def _smallest_of(
-    variant: str, args: dict[str, Any], records: list[Record], attempt: Try, is_late: Callable[[], bool]
+    variant: str, args: dict[str, Any], cells: dict[Case, Record], attempt: Try, is_late: Callable[[], bool]
 ) -> list[Failure]:
-    left = sorted(records, key=lambda record: (record.n_rows * record.n_cols, record.job))
+    left = sorted((case for case, record in cells.items() if record.status in SHRUNK), key=lambda case: case.numel)
     found = []
     while left and len(found) < MOST_FAILURES:
-        record = left[0]
-        case, message = smallest(case_of(record), record.status, record.message, attempt, is_late)
-        explained = [other for other in left if other.status == record.status and is_harder(case_of(other), case)]
-        left = [other for other in left if other not in explained]
+        record = cells[left[0]]
+        case, message = smallest(left[0], record.status, record.message, attempt, is_late)
+        explained = [other for other in left if _explains(case, record.status, other, cells)]
+        left = [other for other in left[1:] if other not in explained]
         command = command_for(variant, args.get(variant, {}), case)
-        found.append(Failure(variant, record.status, message, case.title, command, len(explained)))
+        found.append(Failure(variant, record.status, message, case.title, command, max(1, len(explained))))
     return found
+
+
+def _explains(simple: Case, status: Status, case: Case, cells: dict[Case, Record]) -> bool:
+    """Whether a failure may be that of a simpler case: it is as hard in every respect, and no simpler cell passed.
+
+    Without the second, a fault of rows of 33 columns would hide one of transposed rows of 64.
+    """
+    twin = dataclasses.replace(case, **{name: getattr(simple, name) for name in SIMPLEST})
+    same = cells[case].status == status and (twin not in cells or cells[twin].status == status)
+    return same and is_harder(case, simple)
 
 
 def smallest(
@@ -79,37 +89,44 @@ def smallest(
 ) -> tuple[Case, str]:
     """The simplest case found in which `attempt` ends with the same status, and what it then said.
 
-    Greedy: whatever is simpler and still fails is taken, until nothing simpler fails or it is late.
+    Greedy: whatever is simpler and still fails is taken, until nothing simpler fails or it is late. First the values,
+    the layout and the like; then the shape, where a smaller one counts only if it passes once those are plain, lest
+    the search slip to another fault.
     """
-    tried = {case}
-    progress = True
-    while progress:
-        progress = False
-        for simpler in simpler_than(case):
-            if simpler in tried:
-                continue
-            if is_late():
-                return case, message
-            tried.add(simpler)
-            ended, said = attempt(simpler)
-            if ended == status:
-                case, message, progress = simpler, said, True
-                break
-    return case, message
+    ended: dict[Case, tuple[str, str]] = {case: (status, message)}
+
+    def fails(other: Case) -> bool:
+        if other not in ended:
+            ended[other] = ("", "") if is_late() else attempt(other)
+        return ended[other][0] == status
+
+    def plain(other: Case) -> Case:
+        return dataclasses.replace(other, **SIMPLEST)
+
+    def shrunk(other: Case) -> bool:
+        return fails(other) and (plain(other) == other or not fails(plain(other)))
+
+    for simpler, counts in ((plainer_than, fails), (smaller_than, shrunk)):
+        while (found := next(filter(counts, simpler(case)), None)) is not None:
+            case = found
+    return case, ended[case][1]
 
 
-def simpler_than(case: Case) -> Iterator[Case]:
-    """Cases that differ from this one in a single respect and are simpler in it, the largest steps first."""
-    for name, value in SIMPLEST.items():
-        if getattr(case, name) != value:
-            yield dataclasses.replace(case, **{name: value})
-    if case.dtype != "float32":
-        yield dataclasses.replace(case, dtype="float32")
+def plainer_than(case: Case) -> Iterator[Case]:
+    """Cases of the same shape that are plainer: in every respect first, then in a single one."""
+    plain = dataclasses.replace(case, **SIMPLEST)
+    singles = (dataclasses.replace(case, **{name: value}) for name, value in SIMPLEST.items())
+    for other in (plain, *singles, dataclasses.replace(case, dtype="float32")):
+        if other != case:
+            yield other
+
+
+def smaller_than(case: Case) -> Iterator[Case]:
+    """Cases that differ from this one in one dimension, which is gone or smaller, the largest steps first."""
     if len(case.shape) > 2:
         yield dataclasses.replace(case, shape=(case.n_rows, case.n_cols), workload="matrix")
     for dim, size in enumerate(case.shape):
-        smaller = [1, *(size - (size >> shift) for shift in range(1, size.bit_length()))]
-        for less in dict.fromkeys(smaller):
+        for less in dict.fromkeys([1, *(size - (size >> shift) for shift in range(1, size.bit_length()))]):
             if 0 < less < size:
                 yield dataclasses.replace(case, shape=(*case.shape[:dim], less, *case.shape[dim + 1 :]))
 
@@ -118,11 +135,6 @@ def is_harder(case: Case, than: Case) -> bool:
     """Whether a case is at least as hard in every respect, so that a failure of the simpler one may explain its own."""
     same = all(getattr(than, name) in (value, getattr(case, name)) for name, value in SIMPLEST.items())
     return same and than.dtype in ("float32", case.dtype) and than.n_rows <= case.n_rows and than.n_cols <= case.n_cols
-
-
-def case_of(record: Record) -> Case:
-    """The case of a record."""
-    return Case.from_dict({name: getattr(record, name) for name in Case.__dataclass_fields__})
 
 
 def command_for(variant: str, args: dict[str, Any], case: Case) -> str:
