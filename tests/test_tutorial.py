@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,12 @@ ONLY_WITHOUT_GPU = "export TRITON_INTERPRET=1"
 def follow(folder: Path, *, interpreted: bool) -> int:
     """Do what the tutorial says, block by block; how many commands were run."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
+    python = folder / ".bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    environment["PATH"] = f"{python.parent}:{environment['PATH']}"
+    environment["PYTHONPATH"] = ":".join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
     told, n_commands = "", 0
     for kind, block in BLOCKS:
         if kind == "python":
