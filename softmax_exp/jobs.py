@@ -172,7 +172,7 @@ def _report(sweep: Sweep, untimed: Session | None) -> list[Path]:
     """
     try:
         if untimed is not None:
-            return correctness.finish(sweep, untimed.worker, untimed.display.case)
+            return correctness.finish(sweep, untimed.worker, untimed.display.case, search=not stops.asked())
         return report.write_for(sweep)
     except Exception as error:  # whatever is wrong with it, the records are kept and MLflow must still hear of them
         print(redact(f"no report: {type(error).__name__}: {error}"), file=sys.stderr)

@@ -72,6 +72,11 @@ def deferred(told: Callable[[], None]) -> Iterator[None]:
     check()
 
 
+def asked() -> bool:
+    """Whether the user has asked to stop."""
+    return _count > 0
+
+
 def hurried() -> bool:
     """Whether the user has asked twice."""
     return _count > 1

@@ -270,3 +270,13 @@ def test_a_race_between_programs_of_a_row_is_caught():
     name = f"{Path(faulty.__file__).with_name('racing.py')}:softmax"
     case = Case(shape=(512, 8192), dtype="float32", device="cuda", workload="matrix")
     assert results(case, name, settings=shrink.SETTINGS)[name]["status"] == Status.INCORRECT
+
+
+def test_a_sweep_that_is_stopped_is_reported_without_a_search(tmp_path):
+    from tests import made_up
+
+    died = made_up.failed(0, "eager", 8, Status.INCORRECT, "off")
+    sweep = made_up.sweep(tmp_path, [died], config={"variant_args": {}}, case=Case(shape=(2, 8)).to_dict())
+    worker = Worker()
+    assert correctness.finish(sweep, worker, print, search=False) == [sweep.folder / "correctness.md"]
+    assert worker.process is None and "1 of 1 fail" in (sweep.folder / "correctness.md").read_text()

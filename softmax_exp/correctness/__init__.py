@@ -23,13 +23,15 @@ __all__ = ["finish", "show", "write"]
 REPORT, SMALLEST = "correctness.md", "smallest_failures.jsonl"
 
 
-def finish(sweep: Sweep, worker: Worker, tell: Callable[[str], None]) -> list[Path]:
-    """Write the report, look for the smallest case of each failure, and write it with those. The report's paths.
+def finish(sweep: Sweep, worker: Worker, tell: Callable[[str], None], *, search: bool = True) -> list[Path]:
+    """Write the report, `search` for the smallest case of each failure, and write it with those. The report's paths.
 
     `tell` hears what is being tried. The report is there from the start, should the search be stopped.
     """
     (sweep.folder / SMALLEST).unlink(missing_ok=True)
-    write(sweep)
+    report = write(sweep)
+    if not search:
+        return [report]
     found = shrink.smallest_failures(sweep, worker, tell)
     write_whole(sweep.folder / SMALLEST, "".join(json.dumps(asdict(failure)) + "\n" for failure in found))
     return [write(sweep), sweep.folder / SMALLEST]

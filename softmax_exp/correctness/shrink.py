@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from softmax_exp import stops
 from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
 from softmax_exp.records import Record, Status, Sweep
@@ -54,9 +55,13 @@ def smallest_failures(sweep: Sweep, worker: Worker, tell: Callable[[str], None])
         first = next(iter(by_case.values()))
         args = jobs[first.job]["config"]["variant_args"]
         attempt = _in_worker(worker, variant, args, sweep, tell)
-        deadline = time.monotonic() + BUDGET_S
-        found += _smallest_of(variant, args, by_case, attempt, lambda late=deadline: time.monotonic() > late)
+        found += _smallest_of(variant, args, by_case, attempt, _late_after(BUDGET_S))
     return found
+
+
+def _late_after(seconds: float) -> Callable[[], bool]:
+    deadline = time.monotonic() + seconds
+    return lambda: stops.asked() or time.monotonic() > deadline
 
 
 def _smallest_of(
