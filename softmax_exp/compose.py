@@ -227,7 +227,9 @@ def _expand(overrides: list[str], config_dir: str | None) -> Expansion:
     guard.refuse_overrides(parsed)
     jobs = [list(job) for job in BasicSweeper.split_arguments(parsed, max_batch_size=None)[0]]
     if not jobs:
-        raise ConfigError(f"the sweep ({' '.join(_told(task_overrides))}) must have a job; one of its keys has no value")
+        raise ConfigError(
+            f"the sweep ({' '.join(_told(task_overrides))}) must have a job; one of its keys has no value"
+        )
     return Expansion(master, loader, {override.key_or_group for override in parsed}, jobs)
 
 

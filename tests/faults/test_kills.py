@@ -55,7 +55,7 @@ def kills(outputs, empty_database, n_kills: int, overrides: list[str], targets: 
 
 @pytest.mark.timeout(3600)
 def test_kills_of_the_command_and_its_worker(outputs, empty_database, many, figures) -> None:  # S17, S18
-    totals = kills(outputs, empty_database, many(4, 70), SWEEP, ["", WORKER], seed=1)
+    totals = kills(outputs, empty_database, many(2, 70), SWEEP, ["", WORKER], seed=1)
     figures(**totals)
     assert totals["wrong"] == totals["orphans"] == 0
 
@@ -63,6 +63,6 @@ def test_kills_of_the_command_and_its_worker(outputs, empty_database, many, figu
 @pytest.mark.skipif(importlib.util.find_spec("hydra_plugins") is None, reason="needs hydra-joblib-launcher")
 @pytest.mark.timeout(3600)
 def test_kills_beneath_joblib(outputs, empty_database, many, figures) -> None:
-    totals = kills(outputs, empty_database, many(2, 30), SWEEP + JOBLIB, ["", WORKER, JOB_PROCESS], seed=2)
+    totals = kills(outputs, empty_database, many(1, 30), SWEEP + JOBLIB, ["", WORKER, JOB_PROCESS], seed=2)
     figures(**totals)
     assert totals["wrong"] == totals["orphans"] == 0
