@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",
     # MLflow's own defaults add up to many minutes before a dead server is reported.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -39,7 +40,6 @@ _QUIET = {
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _LOCAL_DISKS = {"ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay"}
 _REACH_S = 5.0
-_PROBE_S = 2.0
 _LOCK_S = 120.0
 
 
@@ -85,11 +85,11 @@ def open_store(settings: TrackingSettings, outputs: Path) -> Store | None:
             return _open(f"sqlite:///{database}", settings.experiment, database)
 
 
-def probe(store: Store) -> None:
-    """StoreError within 2 s where the store's server has gone away; MLflow itself would try for much longer."""
+def probe(store: Store, seconds: float = _REACH_S) -> None:
+    """StoreError within so many seconds where the store's server has gone away; MLflow would try for much longer."""
     with explained(store.address):
         if store.database is None:
-            _reach(store.uri, _PROBE_S)
+            _reach(store.uri, seconds)
 
 
 def quieten() -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from softmax_exp.config import TrackingSettings
 
 OPEN_S = 30.0  # a new database takes 3 s, an address without an answer 10 s
+PROBE_S = 2.0  # between two jobs; nothing waits for the end of a sweep, so that is given more
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 900.0
+LAST_PAUSE_S = 3.0
 
 
 class Tracker:
@@ -49,31 +51,43 @@ class Tracker:
     def sync(self, sweep: Sweep, records: list[Record]) -> None:
         """Send a job's records; where the store fails, it is left alone for a while, longer each time."""
         if self._store.done() and time.monotonic() >= self._next_try:
-            self._use(sending.sync, sweep, records)
+            error = self._use(sending.sync, sweep, records, PROBE_S)
+            if error:
+                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) or FIRST_PAUSE_S
+                self._next_try = time.monotonic() + self._pause_s
+                self._tell(sweep, error)
+            else:
+                self._pause_s = 0.0
 
     def finish(self, sweep: Sweep, attachments: Iterable[Path]) -> Store | None:
         """Send everything that the store lacks, and return the store; None where it fails still, or there is none."""
-        if self._store.done() and self._store.exception():
-            self._store = self._open()  # it may have come back
         was_told, self._told = self._told, False
-        self._use(sending.finish, sweep, attachments)
-        if self._told:
+        error = self._finish(sweep, attachments)
+        if error:
+            time.sleep(LAST_PAUSE_S)  # it may be coming back just now, and nothing is kept waiting any more
+            error = self._finish(sweep, attachments)
+        if error:
+            self._tell(sweep, error)
             return None
         if was_told:
             self._note("MLflow has every record now")
         return self._store.result()
 
-    def _use(self, action: Callable[..., int], sweep: Sweep, sent: Any) -> None:
+    def _finish(self, sweep: Sweep, attachments: Iterable[Path]) -> str:
+        if self._store.done() and self._store.exception():
+            self._store = self._open()
+        return self._use(sending.finish, sweep, attachments)
+
+    def _use(self, action: Callable[..., int], sweep: Sweep, sent: Any, probe_s: float = 5.0) -> str:
+        """What went wrong; empty where nothing did."""
         try:
             store = self._store.result()
             if store is not None:
-                probe(store)
+                probe(store, probe_s)
                 action(sweep, store, sent)
-            self._pause_s = 0.0
+            return ""
         except (StoreError, ValueError) as error:
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) or FIRST_PAUSE_S
-            self._next_try = time.monotonic() + self._pause_s
-            self._tell(sweep, str(error))
+            return str(error) or type(error).__name__
 
     def _tell(self, sweep: Sweep, error: str) -> None:
         if not self._told:

@@ -14,7 +14,7 @@ from tests.faults.sweeps import GOOD, TINY, Command, count, the_sweep
 
 SWEEP = ["-m", "seq=16,17,18,19,20,21,22,23", GOOD, *TINY]
 JOBLIB = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-WORKER, JOB_PROCESS = "softmax_exp.worker", "loky"
+WORKER, JOB_PROCESS = "softmax_exp.worker", "LokyProcess"
 
 
 def kills(outputs, empty_database, n_kills: int, overrides: list[str], targets: list[str], seed: int) -> dict[str, int]:
