@@ -127,7 +127,8 @@ def test_a_listener_that_fails_leaves_nothing_for_the_next_request(worker, tmp_p
 
 
 OWNER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 from pathlib import Path
 from softmax_exp.worker import Worker
 worker = Worker()
@@ -147,9 +148,13 @@ def test_no_worker_outlives_its_owner(tmp_path, deadly):
     )
     assert owner.stdout is not None
     worker = psutil.Process(int(owner.stdout.readline()))
-    os.kill(owner.pid, deadly)
-    owner.wait(timeout=30)
-    owner.stdout.close()
+    try:
+        os.kill(owner.pid, deadly)
+        owner.wait(timeout=30)
+    finally:
+        owner.kill()
+        owner.wait()
+        owner.stdout.close()
     deadline = time.monotonic() + 30
     while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
         time.sleep(0.05)
