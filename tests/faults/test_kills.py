@@ -10,9 +10,10 @@ import time
 
 import pytest
 
+from tests.faults.conftest import WHOLE
 from tests.faults.sweeps import GOOD, TINY, Command, count, the_sweep
 
-SWEEP = ["-m", "seq=16,17,18,19,20,21,22,23", GOOD, *TINY]
+SWEEP = ["-m", f"seq={','.join(map(str, range(16, 24 if WHOLE else 20)))}", GOOD, *TINY]
 JOBLIB = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 WORKER, JOB_PROCESS = "softmax_exp.worker", "LokyProcess"
 
