@@ -6,10 +6,11 @@ In: tensors or their fakes. Out: `torch.ops.softmax_exp.forward` and `.backward`
 from __future__ import annotations
 
 import torch
+from torch import library
 
 from softmax_exp.kernels.operator import gradients, run_backward, run_forward
 
-_LIBRARY = torch.library.Library("softmax_exp", "DEF")
+_LIBRARY = library.Library("softmax_exp", "DEF")
 _LIBRARY.define("forward(Tensor x, Tensor? mask, int dim, float? scale, bool causal, bool safe) -> Tensor")
 _LIBRARY.define("backward(Tensor dy, Tensor y, int dim, float? scale, bool causal) -> Tensor")
 
@@ -54,7 +55,7 @@ def _no_second_order(ctx, *_):
 # One implementation for all devices: it refuses those that it cannot run on.
 _LIBRARY.impl("forward", _forward, "CompositeExplicitAutograd")
 _LIBRARY.impl("backward", _backward, "CompositeExplicitAutograd")
-torch.library.register_fake("softmax_exp::forward", _fake_forward, lib=_LIBRARY)
-torch.library.register_fake("softmax_exp::backward", _fake_backward, lib=_LIBRARY)
-torch.library.register_autograd("softmax_exp::forward", _gradients, setup_context=_save, lib=_LIBRARY)
-torch.library.register_autograd("softmax_exp::backward", _no_second_order, lib=_LIBRARY)
+library.register_fake("softmax_exp::forward", _fake_forward, lib=_LIBRARY)
+library.register_fake("softmax_exp::backward", _fake_backward, lib=_LIBRARY)
+library.register_autograd("softmax_exp::forward", _gradients, setup_context=_save, lib=_LIBRARY)
+library.register_autograd("softmax_exp::backward", _no_second_order, lib=_LIBRARY)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import library
 
 from softmax_exp.kernels import describe, operator, prepare, softmax, triton_softmax, with_plan
 from tests.kernels.oracle import assert_close, oracle
@@ -263,7 +264,7 @@ def test_compiled_without_graph_break(device):
 
 def test_operator_is_registered_well(device):
     x = random(4, 40, device=device).requires_grad_()
-    torch.library.opcheck(torch.ops.softmax_exp.forward.default, (x, None, -1, 0.5, False, False))
+    library.opcheck(torch.ops.softmax_exp.forward.default, (x, None, -1, 0.5, False, False))
 
 
 def test_more_rows_than_a_grid_had_once(device):
