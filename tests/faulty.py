@@ -171,6 +171,11 @@ def approximate_exp(x):
     return (powers / powers.sum(-1, keepdim=True)).to(x.dtype)
 
 
+def rough(x):
+    """Right, and in float32 several times as far off as torch.softmax."""
+    return torch.softmax(x, dim=-1) * (1 + 5e-7)
+
+
 def detached(x):
     return torch.softmax(x.detach(), dim=-1)
 

@@ -16,6 +16,7 @@ from softmax_exp.cases import Case
 from softmax_exp.cli import main
 from softmax_exp.config import MeasureSettings
 from softmax_exp.correctness import matrix, shrink
+from softmax_exp.correctness.beside_eager import beside_eager
 from softmax_exp.records import Record, Status, Sweep
 from softmax_exp.worker import Worker
 from tests import faulty
@@ -249,6 +250,38 @@ def test_the_matrix_tells_who_fails_where_and_by_how_much():
     matrix.show(found, [shrink.Failure("b", "INCORRECT", "off", "2x3", "python -m x", 2)], console)
     shown = console.export_text()
     assert "see it again by: python -m x" in shown and "6 cells: 2 PASSED, 2 INCORRECT, 1 SKIPPED, 1 CRASHED." in shown
+
+
+def test_a_kernel_that_is_right_and_yet_rougher_than_eager_is_told(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    rough = "tests/faulty.py:rough"
+    status, sweep = sweep_of(
+        tmp_path, f"variants=[eager,{rough},tests/faulty.py:right]", "dtype=float32", "shape=[2,3,7,33],[1,1]",
+        "mode=forward,backward", "layout=contiguous", "distribution=normal,nan",
+    )  # fmt: skip
+    assert status == 0
+    found = {(each.variant.rpartition(":")[2], each.mode): each for each in beside_eager(sweep.records())}
+    assert {key: (each.n_compared, len(each.worse)) for key, each in found.items()} == {
+        ("rough", "forward"): (4, 3), ("right", "forward"): (4, 0),
+        ("rough", "backward"): (4, 2), ("right", "backward"): (4, 0),
+    }  # fmt: skip
+    assert all(record.status is Status.PASSED for record, _ in found["rough", "forward"].worse)
+    for text in (capfd.readouterr().out, (sweep.folder / "correctness.md").read_text()):
+        assert "4 cells beside eager's, 3 with more than 2 x eager's largest error" in text.replace("\\", "")
+
+
+def test_twice_eagers_error_is_allowed_and_the_nearest_number_always():
+    def worse(own: float, eagers: float, ulp: float = 3.0) -> bool:
+        eager = record("eager", Status.PASSED, max_abs_error=eagers)
+        (found,) = beside_eager([record("a", Status.PASSED, max_abs_error=own, max_ulp_error=ulp), eager])
+        return bool(found.worse)
+
+    assert not worse(2e-5, 1e-5) and worse(2.1e-5, 1e-5)
+    assert worse(1e-5, 0.0, ulp=0.6) and not worse(1e-5, 0.0, ulp=0.5)
+    failed = record("a", Status.INCORRECT, max_abs_error=1e-9, max_ulp_error=0.5)
+    assert beside_eager([failed, record("eager", Status.PASSED, max_abs_error=0.0)])[0].worse
+    assert not beside_eager([failed, record("eager", Status.PASSED, max_abs_error=0.0, layout="padded")])
+    assert not beside_eager([failed, record("eager", Status.INCORRECT, max_abs_error=9.0)])
 
 
 def test_names_and_messages_cannot_become_markup():

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from softmax_exp.correctness.beside_eager import beside_eager, told
 from softmax_exp.correctness.shrink import Failure
 from softmax_exp.records import Record, Status
 from softmax_exp.report.text import escape, table
@@ -35,6 +36,8 @@ def markdown(name: str, records: list[Record], smallest: list[Failure]) -> str:
         parts.append("The smallest cases found that fail:\n")
         parts += [_item(failure) for failure in smallest]
     parts += [f"- {escape(line)}" for line in refusals(records)]
+    for finding, cells in told(beside_eager(records)):
+        parts.append("\n".join([f"- {escape(finding)}", *(f"  - {escape(line)}" for line in cells)]))
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -52,6 +55,9 @@ def show(records: list[Record], smallest: list[Failure], console: Console) -> No
         _print(console, f"  {_cells(failure)}; see it again by: {failure.command}")
     for line in refusals(records):
         _print(console, line)
+    for finding, cells in told(beside_eager(records)):
+        for line in (finding, *(f"  {cell}" for cell in cells)):
+            _print(console, line)
 
 
 def rows(records: list[Record], variants: list[str]) -> Iterator[tuple[str, ...]]:
