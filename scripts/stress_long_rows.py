@@ -35,7 +35,10 @@ from softmax_exp.kernels.long_rows_tiles import (
 )
 
 BURST = 4
+# 512 programs a row, of 2,048 / 32 / 16 = 4 an SM: an H200 runs 528 at once. One launch alone always has a whole row
+# running; two may each have half of one.
 NAIVE_CHUNK = 8192
+NAIVE_WARPS = 16
 # About 10 ms of polling; a launch takes 0.1 ms.
 NAIVE_SPINS = 15_000
 
@@ -128,7 +131,7 @@ def naive(rows: int, cols: int, streams: list, seconds: float) -> int:
                             NAIVE_SPINS,
                             CHUNK=NAIVE_CHUNK,
                             WORDS=n_chunks,
-                            num_warps=4,
+                            num_warps=NAIVE_WARPS,
                         )
                         launches += 1
             torch.cuda.synchronize()

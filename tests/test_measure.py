@@ -211,11 +211,11 @@ def test_work_on_another_stream_is_found_out(seq):
 
 @pytest.mark.gpu
 def test_each_size_has_its_own_peak_memory_and_all_is_given_back():  # S22
-    peaks = {}
+    peaks, held = {}, torch.cuda.memory_allocated()
     for millions in (15, 10, 5, 1):
         result = results(Case(shape=(millions * 1000, 1000), device="cuda"), "eager")["eager"]
         peaks[millions] = result["peak_memory_bytes"] / 2e6
-        assert torch.cuda.memory_allocated() < 64e6
+        assert torch.cuda.memory_allocated() < held + 64e6
     assert all(peaks[size] == pytest.approx(size, rel=0.1) for size in peaks), peaks
 
 
