@@ -16,7 +16,7 @@ from typing import Any
 from softmax_exp.environment import environment_hash
 from softmax_exp.records import Record, Sweep, read_records
 from softmax_exp.redaction import redact, redact_values
-from softmax_exp.sync import find_sweep, outputs_of, settings_of
+from softmax_exp.sync import find_sweep
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -75,13 +75,6 @@ def of_sweep(sweep: Sweep) -> Results:
         environments[path.stem] = redact_values(json.loads(path.read_text()))
     records = [_redacted(record) for record in sweep.records()]
     return Results(sweep.sweep_id, records, redact_values(sweep.manifest()), environments, sweep.folder)
-
-
-def store_settings(results: Results, outputs: Path) -> tuple[Any, Path]:
-    """The tracking settings and the outputs folder that go with results on disk."""
-    assert results.folder is not None
-    sweep = Sweep(results.folder)
-    return settings_of(sweep), outputs_of(sweep, outputs)
 
 
 def _of_runs(run_ids: list[str], outputs: Path, uri: str | None) -> Results:

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from softmax_exp import sync, tracking
@@ -38,17 +40,51 @@ def test_a_sweep_goes_to_the_store_of_its_own_outputs(outputs, tmp_path_factory)
     assert sync.outputs_of(sweep, tmp_path_factory.mktemp("elsewhere")) == outputs
 
 
+FROM_ENVIRONMENT = "${oc.env:MLFLOW_TRACKING_URI,null}"
+LOCAL, TEAM, FOREIGN = "sqlite:///{}/mlflow.db", "http://team:5000", "http://10.6.6.6:5000"
+
+
 @pytest.mark.parametrize(
-    "configured, expected",
+    "configured, environment, given, expected",
     [
-        ({}, TrackingSettings()),
-        ({"kind": "off"}, TrackingSettings(kind="local")),
-        ({"kind": "server", "uri": "http://x", "experiment": "e"}, TrackingSettings("server", "http://x", "e")),
+        ({}, "", None, LOCAL),
+        ({"kind": "local", "uri": FROM_ENVIRONMENT}, "", None, LOCAL),
+        ({"kind": "off"}, "", None, LOCAL),
+        ({"kind": "local", "uri": LOCAL}, "", None, LOCAL),
+        ({"kind": "server", "uri": FROM_ENVIRONMENT}, TEAM, None, TEAM),
+        ({"kind": "local", "uri": FROM_ENVIRONMENT}, TEAM, None, TEAM),
+        ({"kind": "server", "uri": "http://***@team:5000"}, "http://me:passw@team:5000", None, "http://me:passw@team:5000"),
+        ({"kind": "server", "uri": TEAM}, "", TEAM, TEAM),
+        ({"kind": "server", "uri": FOREIGN}, TEAM, LOCAL, LOCAL),
     ],
-)
-def test_the_settings_of_a_sweep_are_kept_but_off_is_overridden(tmp_path, configured, expected):
+)  # fmt: skip
+def test_a_sweep_goes_where_its_owner_says(tmp_path, monkeypatch, configured, environment, given, expected):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", environment)
+    configured = {name: value.replace("{}", str(tmp_path)) for name, value in configured.items()}
     sweep = made_up.sweep(tmp_path, [made_up.passed(0, "eager", 128)], config={"tracking": configured})
-    assert sync.settings_of(sweep) == expected
+    settings = sync.settings_of(sweep, tmp_path, given and given.format(tmp_path), None)
+    assert (settings.kind, settings.uri, settings.experiment) == ("local", expected.format(tmp_path), "softmax_exp")
+
+
+@pytest.mark.parametrize(
+    "configured, environment, complaint",
+    [
+        ({"kind": "server", "uri": FOREIGN}, "", f"was to be sent to {FOREIGN}.*--uri {FOREIGN}.*--uri sqlite:///"),
+        ({"kind": "server", "uri": FOREIGN}, TEAM, f"was to be sent to {FOREIGN}"),
+        ({"kind": "local", "uri": "sqlite:////etc/passwd"}, "", "was to be sent to sqlite:////etc/passwd"),
+        ({"kind": "local", "uri": "http://x/${oc.env:MY_TOKEN}"}, "", r"was to be sent to http://x/\$\{oc.env:MY_TOKEN}"),
+        ({"kind": "server", "uri": FROM_ENVIRONMENT}, "", "MLFLOW_TRACKING_URI, which is not set"),
+        ({"kind": "local", "experiment": "${oc.env:MY_TOKEN}"}, "", "name it by --experiment"),
+    ],
+)  # fmt: skip
+def test_a_strangers_sweep_chooses_no_address(tmp_path, monkeypatch, capsys, configured, environment, complaint):
+    monkeypatch.setenv("MY_TOKEN", "hunter2")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", environment)
+    monkeypatch.setattr(tracking, "open_store", lambda *_: pytest.fail("a store was opened"))
+    sweep = made_up.sweep(tmp_path, [made_up.passed(0, "eager", 128)], config={"tracking": configured})
+    assert sync.main([str(sweep.folder)]) == 1
+    told = capsys.readouterr().err
+    assert re.search(complaint, told) and "hunter2" not in told
 
 
 @pytest.mark.parametrize(

@@ -18,22 +18,10 @@ from softmax_exp.records import Status
 from softmax_exp.tracking import StoreError, curves, finish, links, open_store, sending, sync, views
 from softmax_exp.tracking import store as store_module
 from softmax_exp.tracking.runs import numbers, texts
-from softmax_exp.tracking.store import quieten
 from tests import made_up
 
 ROOT = Path(__file__).parents[1]
 LOCAL = TrackingSettings()
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    """A database with tables and nothing in them: making one takes seconds, copying it none."""
-    quieten()
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
-    return path
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ missed is sent at the end of the sweep, or by `python -m softmax_exp.sync`.
 
 from __future__ import annotations
 
+import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -93,7 +95,11 @@ class Tracker:
         if not self._told:
             self._told = True
             self._note(redact(f"not in MLflow yet: {error}"))
-            self._note(f"every record is kept; send them later by: python -m softmax_exp.sync {sweep.folder}")
+            command = f"python -m softmax_exp.sync {shlex.quote(str(sweep.folder))}"
+            uri = self._settings.uri
+            if uri and uri != os.environ.get("MLFLOW_TRACKING_URI"):
+                command += f" --uri {shlex.quote(redact(uri))}"
+            self._note(f"every record is kept; send them later by: {command}")
 
     def _open(self) -> Future[Store | None]:
         """Open the store beside the main thread. A daemon thread, so that an interrupt does not wait for it."""

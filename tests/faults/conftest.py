@@ -7,8 +7,6 @@ import shutil
 
 import pytest
 
-from softmax_exp.tracking.store import quieten
-
 WHOLE = os.environ.get("SOFTMAX_EXP_FAULTS") == "whole"
 whole = pytest.mark.skipif(not WHOLE, reason="a part of scripts/faults alone, since it takes long")
 
@@ -29,17 +27,6 @@ def figures(capsys):
                 print("\n  " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items()))
 
     return show
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    """A database with tables and nothing in them: making one takes seconds, copying it none."""
-    quieten()
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
-    return path
 
 
 @pytest.fixture

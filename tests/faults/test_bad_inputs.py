@@ -197,7 +197,7 @@ def test_damaged_manifests_are_told(joint: Joint, many, figures, capsys) -> None
         assert status in (0, 2) and "Traceback" not in told
         assert told.strip()
         with contextlib.suppress(ValueError):
-            sync.settings_of(Sweep(folder))
+            sync.settings_of(Sweep(folder), Path("out"))
     figures(**counts)
     assert counts["refused"] > 0
 
