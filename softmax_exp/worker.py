@@ -44,11 +44,12 @@ Event = dict[str, Any]
 
 
 class Lost(Exception):
-    """The process ended or stalled; `status` says which, the text how."""
+    """The process ended or stalled; `status` says which, the text how, `result` what it told of the one it blames."""
 
-    def __init__(self, status: Status, text: str) -> None:
+    def __init__(self, status: Status, text: str, result: Event | None = None) -> None:
         super().__init__(text)
         self.status = status
+        self.result = result or {}
 
 
 class Worker:
@@ -61,6 +62,7 @@ class Worker:
         self._running: mmap.mmap | None = None
         self._wake: tuple[int, int] | None = None
         self._stopping = False
+        self._phase = ""
 
     def start(self, log: Path) -> None:
         """Start the process if there is none; call it from the main thread, whose death ends the process.
@@ -123,30 +125,55 @@ class Worker:
                 os.close(descriptor)
 
     def _measure(self, request: dict[str, Any], remaining: list[str], log: Path, tell: Callable[[Event], None]) -> None:
-        excused = False
+        excused = tried = False
         while remaining:
-            n_before = len(remaining)
             self.start(log)
             try:
                 self._send(request | {"variants": remaining, "log": str(log)})
                 self._listen(remaining, tell)
                 return
             except Lost as lost:
-                suspect = self._suspect()
+                suspect = lost.result.get("variant") or self._suspect()
                 self.stop()
                 tell({"event": "lost", "variant": suspect, "message": str(lost)})
-                if suspect not in remaining and len(remaining) < n_before and not self._stopping:
-                    continue  # the culprit has told its own result; a fresh process measures the others
+                if self._phase == "measure" and len(remaining) > 1 and not tried and not self._stopping:
+                    tried = True  # a GPU's fault shows later, in whichever variant runs then
+                    self._try_alone(request, remaining, log, tell)
+                    continue
                 if suspect not in remaining and lost.status is Status.CRASHED and not excused:
                     excused = True  # it died while no variant ran, so none is to blame; unless it does so again
                     continue
                 blamed = [suspect] if suspect in remaining and not self._stopping else list(remaining)
                 for name in blamed:
                     remaining.remove(name)
-                    tell({"event": "result", "variant": name, "status": lost.status, "message": str(lost)})
+                    told = lost.result if name == suspect else {}
+                    tell({"status": lost.status, "message": str(lost), **told, "event": "result", "variant": name})
             except BaseException:
                 self.stop()  # what it would still say belongs to this request and must not reach the next one
                 raise
+
+    def _try_alone(
+        self, request: dict[str, Any], remaining: list[str], log: Path, tell: Callable[[Event], None]
+    ) -> None:
+        """Run each variant without the others. One that is lost again is told and taken out; other results count not.
+
+        The rest is timed together afterwards, so that every figure comes from rounds that held.
+        """
+        results: list[Event] = []
+
+        def hear(event: Event) -> None:
+            if event["event"] == "result":
+                results.append(event)
+            elif event["event"] != "samples":
+                tell(event)
+
+        for name in list(remaining):
+            if not self._stopping:
+                self._measure(request, [name], log, hear)
+        for result in results:
+            if result["status"] in (Status.CRASHED, Status.TIMEOUT):
+                remaining.remove(result["variant"])
+                tell(result)
 
     def environments(self, devices: list[str], log: Path) -> dict[str, dict[str, Any]]:
         """What the process says of each device that is wished for; empty for one that is not there. Raises Lost."""
@@ -168,24 +195,23 @@ class Worker:
 
     def _listen(self, remaining: list[str], tell: Callable[[Event], None]) -> None:
         """Pass events on until the request is done. Lost where the process dies or is silent beyond its deadline."""
-        deadline_s, phase = STARTUP_DEADLINE_S, "start of the measuring process"
+        deadline_s, self._phase = STARTUP_DEADLINE_S, "start of the measuring process"
         deadline = time.monotonic() + deadline_s
         while True:
             if self._stopping:  # a round is waited for, and results that are all but there; a compilation is not
-                deadline = min(deadline, time.monotonic() + (GRACE_S if phase in SHORT_PHASES else 0.0))
-            event = self._next_event(deadline, f"{phase} took longer than {deadline_s:g} s")
+                deadline = min(deadline, time.monotonic() + (GRACE_S if self._phase in SHORT_PHASES else 0.0))
+            event = self._next_event(deadline, f"{self._phase} took longer than {deadline_s:g} s")
             if event is None:
                 continue
             kind = event["event"]
-            if self._stopping and kind in ("progress", "phase") and phase == "measure":
+            if self._stopping and kind in ("progress", "phase") and self._phase == "measure":
                 raise Lost(Status.KILLED, STOPPED)
             if kind == "done":
                 return
             if kind == "poisoned":
-                self.stop()
-                raise Lost(Status.CRASHED, "the GPU context was lost")
+                raise Lost(Status.CRASHED, "the GPU context was lost", event["result"])
             if kind == "phase":
-                phase, deadline_s = event["phase"], event["deadline_s"]
+                self._phase, deadline_s = event["phase"], event["deadline_s"]
                 deadline = time.monotonic() + deadline_s
             if kind == "result":
                 if event["variant"] == "all":
@@ -282,10 +308,7 @@ def main() -> None:
                 with device_lock.held(device.get("uuid") or device.get("type"), tell):
                     measure(request, tell, watch)
             except Poisoned as poisoned:
-                if poisoned.args[0] is not None:
-                    tell(poisoned.args[0])
-                    watch("")
-                tell({"event": "poisoned"})
+                tell({"event": "poisoned", "result": poisoned.args[0]})
                 os._exit(3)
             watch("")
             tell({"event": "done"})

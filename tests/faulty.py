@@ -267,6 +267,44 @@ def segfault_when_timed(x):
     return torch.softmax(x, dim=-1)
 
 
+# Each variant loads this file for itself, so what one leaves behind for another stands where all see it.
+_process = vars(torch).setdefault("_planted", {"faulted": None})
+_process["bystander"] = False
+
+
+def fault_seen_later(x, show=lambda: ctypes.string_at(0)):
+    """Right when it is tried, then at fault in a way that only the next call of anything shows, as a GPU's faults."""
+    global _calls
+    _calls += 1
+    if _process["faulted"] and not _process["bystander"]:
+        show()
+    if _calls > 12:
+        _process["faulted"] = show
+    return torch.softmax(x, dim=-1)
+
+
+def bystander(x):
+    _process["bystander"] = True
+    if _process["faulted"]:
+        _process["faulted"]()
+    return torch.softmax(x, dim=-1)
+
+
+def context_lost_later(x):
+    """The same where the process survives, but not its GPU context."""
+    return fault_seen_later(x, _lose_context)
+
+
+def _lose_context():
+    from softmax_exp import measure
+
+    def synchronize(device):
+        raise RuntimeError("planted: the context is lost")
+
+    measure._synchronize = synchronize
+    raise RuntimeError("planted: an error of an earlier call")
+
+
 def raising_when_timed(x):
     global _calls
     _calls += 1

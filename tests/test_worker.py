@@ -56,6 +56,23 @@ def test_a_segfault_among_timed_rounds_costs_that_variant_alone(worker, tmp_path
     assert found["eager"]["device_ms"] > 0
 
 
+@pytest.mark.parametrize("culprit", ["fault_seen_later", "context_lost_later"])
+def test_a_fault_that_shows_in_another_variants_call_is_laid_to_the_one_at_fault(worker, tmp_path, culprit):
+    settings = dataclasses.replace(QUICK, min_rounds=20)
+    found = run(worker, tmp_path / "log", "eager", planted("bystander"), planted(culprit), settings=settings)
+    assert found[planted(culprit)]["status"] == Status.CRASHED, found
+    assert found["eager"]["status"] == found[planted("bystander")]["status"] == Status.PASSED
+    assert found["eager"]["device_ms"] > 0 and found[planted("bystander")]["speedup"] > 0, "not timed together"
+
+
+def test_a_fault_that_nobody_shows_alone_is_laid_to_the_one_that_ran(worker, tmp_path, monkeypatch):
+    alone = []
+    monkeypatch.setattr(worker, "_try_alone", lambda request, remaining, log, tell: alone.append(list(remaining)))
+    found = run(worker, tmp_path / "log", "eager", planted("segfault_when_timed"))
+    assert found[planted("segfault_when_timed")]["status"] == Status.CRASHED
+    assert found["eager"]["device_ms"] > 0 and alone == [["eager", planted("segfault_when_timed")]]
+
+
 def test_an_endless_loop_is_a_timeout_of_that_variant_alone(worker, tmp_path):
     settings = dataclasses.replace(QUICK, first_call_deadline_s=8.0)
     found = run(worker, tmp_path / "log", planted("endless"), "eager", settings=settings)
@@ -79,7 +96,9 @@ def test_the_process_knows_no_secrets_and_compiles_into_a_private_folder(worker,
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     worker.start(tmp_path / "log")
-    variables = psutil.Process(worker.process.pid).environ()
+    deadline = time.monotonic() + 60
+    while not (variables := psutil.Process(worker.process.pid).environ()) and time.monotonic() < deadline:
+        time.sleep(0.01)  # it has not become another program yet
     assert "MY_TOKEN" not in variables and "PATH" in variables
     cache = Path(variables["TORCHINDUCTOR_CACHE_DIR"])
     assert cache.is_relative_to(tmp_path / "cache") and cache.stat().st_mode & 0o777 == 0o700

@@ -21,6 +21,28 @@ def out_of_bounds(x):
     return y
 
 
+@triton.jit
+def _write_at(memory_ptr, offset_ptr):
+    tl.store(memory_ptr + tl.load(offset_ptr), 1.0)
+
+
+_n_calls = 0
+_places: list[torch.Tensor] = []
+
+
+def out_of_bounds_later(x):
+    """Out of bounds from its 20th call on, when it is timed in turn with others, in whose calls the fault may show."""
+    global _n_calls
+    y = torch.softmax(x, dim=-1)
+    if x.shape[-1] > 128:
+        _n_calls += 1
+        if not _places:
+            _places[:] = [torch.zeros(1, device=x.device), torch.tensor([0, 1 << 40], device=x.device)]
+        memory, offsets = _places
+        _write_at[(1,)](memory, offsets[1:] if _n_calls >= 20 else offsets)
+    return y
+
+
 def endless(x):
     if x.shape[-1] > 128:
         torch.cuda._sleep(200_000_000_000)  # over 90 s at any clock, beyond every deadline of the test, yet it ends

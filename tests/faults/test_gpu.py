@@ -15,7 +15,12 @@ FAULTS = Path(__file__).with_name("gpu_faults.py")
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "name, status",
-    [("out_of_bounds", Status.CRASHED), ("endless", Status.TIMEOUT), ("all_memory", Status.OOM)],
+    [
+        ("out_of_bounds", Status.CRASHED),
+        ("out_of_bounds_later", Status.CRASHED),
+        ("endless", Status.TIMEOUT),
+        ("all_memory", Status.OOM),
+    ],
 )
 def test_only_the_faulty_variant_is_lost(tmp_path, name, status) -> None:  # S16
     bad = f"{FAULTS}:{name}"
