@@ -19,9 +19,10 @@ from softmax_exp.reference import logits, softmax_reference, take, verify
 CHUNK_ELEMENTS = 1 << 23  # of float64, so that about ten temporaries stay below 1 GB
 CPU_ELEMENTS = 1 << 22  # checked on a CPU, where all of (8, 12, 2048, 2048) would take 15 s a variant
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-# Results below the smallest normal number may be flushed to zero in float32's range, as GPUs' exp2 does; float16's
-# subnormal numbers are normal in float32 and keep their spacing.
-SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
+# Results below the smallest normal number may be flushed to zero in float32's range, as GPUs' exp2 does. float16's
+# subnormal numbers are normal in float32 and keep their spacing, 2^-24, half of which is what rounding costs: zero is
+# wrong for 1/n of fewer than 2^25 equal columns, and right from there.
+SMALLEST = {"float16": 2.0**-25, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
 EPS_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 MIN_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
 

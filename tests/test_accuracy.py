@@ -161,6 +161,26 @@ def test_constants_give_one_over_n():  # S9
     assert accuracy.check(case, x, None, None, torch.full_like(x, 1.02 / 512)).reason
 
 
+def test_zeros_are_incorrect_down_to_the_smallest_number_of_float16_and_right_below_its_half():
+    case = Case(shape=(1, 2), dtype="float16")
+    for distance, right in ((-16.7, 2.0**-24), (-17.3, 2.0**-24), (-17.4, 0.0)):  # beside 1; half of it is at -17.33
+        x = torch.tensor([[0.0, distance]], dtype=torch.float16)
+        assert float(torch.softmax(x, -1)[0, 1]) == right
+        for value in (0.0, 2.0**-24):
+            y = torch.tensor([[1.0, value]], dtype=torch.float16)
+            assert bool(accuracy.check(case, x, None, None, y).reason) == (value != right), (distance, value)
+
+
+@pytest.mark.gpu
+def test_zeros_are_incorrect_at_16_million_equal_columns_of_float16():
+    n = 1 << 24  # 1/n is the smallest number above zero
+    case = Case(shape=(4, n), dtype="float16", distribution="constant", device="cuda")
+    x = torch.zeros(4, n, dtype=torch.float16, device="cuda")
+    for name in ("eager", "triton"):
+        assert not accuracy.check(case, x, None, None, load(name).build(case)(x)).reason
+    assert "0 instead of 5.96046e-08" in accuracy.check(case, x, None, None, torch.zeros_like(x)).reason
+
+
 @pytest.mark.parametrize("offset", [0.0, -1e7, 1e7])
 def test_offsets_and_large_values_stay_finite_and_sum_to_one(offset):  # S11
     z = torch.randn(4, 100, dtype=torch.float64) * 1e4 + offset
