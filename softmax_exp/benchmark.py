@@ -39,7 +39,9 @@ def benchmark_softmax_variants(
     Each of `n_iters` calls is timed between two synchronisations after `n_warmup` calls. A failing variant has an
     `error` and stops no other. Without CUDA: one result, variant `all`.
     """
-    from softmax_exp.measure import NO_GPU, Request, measure
+    from softmax_exp.measure import measure
+    from softmax_exp.outcome import NO_GPU
+    from softmax_exp.request import Request
 
     if not str(device).startswith("cuda"):
         return [{"variant": "all", "error": NO_GPU}]

@@ -11,63 +11,18 @@ import functools
 import gc
 import sys
 import time
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
-from softmax_exp import accuracy, timing, untimed, variants
+from softmax_exp import timing, untimed
 from softmax_exp.cases import Case
-from softmax_exp.config import MeasureSettings
 from softmax_exp.inputs import Inputs, checksum, make_inputs, refill, resolve_device
+from softmax_exp.outcome import NO_GPU, Incorrect, failure
 from softmax_exp.records import Status
+from softmax_exp.request import Request
+from softmax_exp.trial import Emit, Trial, Watch, check_again, prepare
 
-NO_GPU = "skipped: requires a CUDA GPU"
 AGAIN = " (again)"  # the second entry of the A/A pair
-LIES = {  # flags under which a latency says nothing about the variant
-    "work_outside_timing": "it works outside the call or the current stream, where no clock sees it",
-    "reuses_output": "its results share memory: the next call overwrites the last result",
-    "beyond_memory_rate": "faster than this GPU's memory can be, so the time is not that of the work",
-}
-
-Emit = Callable[[dict[str, Any]], None]
-Watch = Callable[[str], None]
-
-
-class Poisoned(Exception):
-    """The CUDA context is lost: this process can measure nothing any more."""
-
-
-class Incorrect(Exception):
-    """A variant's result is wrong; the text says how."""
-
-
-@dataclass
-class Request:
-    """What to measure. `variant_args` are keyword arguments of each variant's `build`, by variant."""
-
-    case: Case
-    variants: Sequence[str]
-    settings: MeasureSettings = MeasureSettings()
-    variant_args: dict[str, dict[str, Any]] = field(default_factory=dict)
-    baseline: str | None = "eager"
-    interpreted: bool = False
-    """Whether Triton's interpreter runs the Triton variants on the CPU: checked then, never timed."""
-
-
-@dataclass
-class Trial:
-    """A variant on its way through a case."""
-
-    name: str
-    call: Callable[[int], Any]
-    restart: Callable[[int], None]
-    describe: Callable[..., dict[str, Any]] | None
-    figures: dict[str, Any]
-    timed: bool = True
-    package: str = ""
 
 
 def measure(request: Request, emit: Emit, watch: Watch = lambda name: None) -> None:
@@ -113,12 +68,12 @@ def _measure_on(request: Request, device: torch.device, emit: Emit, watch: Watch
         inputs = make_inputs(case, device, n_sets)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         for name in request.variants:
-            emit(_failure(name, error, device))
+            emit(failure(name, error, device))
         return
     seen = [checksum(x) for x in inputs.xs]
     trials = []
     for name in request.variants:
-        trial = _try(request, name, inputs, seen[0], device, emit, watch)
+        trial = prepare(request, name, inputs, seen[0], device, emit, watch)
         if trial is not None:
             trials.append(trial)
         elif checksum(inputs.xs[0]) != seen[0]:
@@ -126,7 +81,7 @@ def _measure_on(request: Request, device: torch.device, emit: Emit, watch: Watch
     _time_all(request, trials, inputs, seen, device, emit, watch)
     emit({"event": "phase", "phase": "check again", "variant": "", "deadline_s": settings.measure_deadline_s})
     for trial in trials:
-        emit(_finish(request, trial, inputs, device, watch))
+        emit(check_again(request, trial, inputs, device, watch))
 
 
 def _restore(case: Case, inputs: Inputs) -> None:
@@ -167,13 +122,13 @@ def _time_all(
                 return
             for trial in _who_changes(request.case, timed, inputs, seen[0]):
                 trials.remove(trial)
-                error = Incorrect("an input was changed while it was timed", {})
-                emit(_failure(trial.name, error, device, trial.package))
+                error = Incorrect("an input was changed while it was timed")
+                emit(failure(trial.name, error, device, trial.package))
         except Exception as error:
             blamed = [trial for trial in timed if trial.name == running] or timed
             for trial in blamed:
                 trials.remove(trial)
-                emit(_failure(trial.name, error, device, trial.package))
+                emit(failure(trial.name, error, device, trial.package))
 
 
 def _who_changes(case: Case, trials: list[Trial], inputs: Inputs, seen: str) -> list[Trial]:
@@ -187,97 +142,6 @@ def _who_changes(case: Case, trials: list[Trial], inputs: Inputs, seen: str) -> 
             culprits.append(trial)
     _restore(case, inputs)
     return culprits or trials
-
-
-def _try(
-    request: Request, name: str, inputs: Inputs, seen: str, device: torch.device, emit: Emit, watch: Watch
-) -> Trial | None:
-    """Build a variant, call it alone, check it. None, and its result told, where that fails."""
-    case = request.case
-    deadline_s = request.settings.first_call_deadline_s
-    emit({"event": "phase", "phase": "first call", "variant": name, "deadline_s": deadline_s})
-    watch(name)
-    package = ""
-    try:
-        variant = variants.load(name)
-        package = variant.package
-        if variant.needs_cuda and device.type != "cuda" and not request.interpreted:
-            raise variants.Skipped(NO_GPU)
-        figures: dict[str, Any] = {
-            "kernel_hash": variant.kernel_hash,
-            "input_checksum": seen,
-            "least_bytes": case.least_bytes,
-            "device": str(device),
-        }
-        _poison(case, device)
-        memory = _Memory(device)
-        hits = _cache_hits()
-        started = time.perf_counter()
-        function = untimed.built(name, lambda: variant.build(case, **request.variant_args.get(name, {})))
-        call, restart = _calls(case, function, inputs)
-        result = call(0)
-        _synchronize(device)
-        figures["first_call_s"] = time.perf_counter() - started
-        figures["compile_cache_hit"] = _cache_hits() > hits if "compile" in name else None
-        figures["peak_memory_bytes"] = memory.peak()
-        figures |= _check(case, inputs, seen, result)
-        trial = Trial(name, call, restart, getattr(function, "describe", None), figures, package=package)
-        interpreted = variant.needs_cuda and device.type != "cuda"
-        trial.timed = case.numel > 0 and not interpreted and request.settings.clock != "none"
-        return trial
-    except Exception as error:
-        emit(_failure(name, error, device, package))
-        return None
-
-
-def _calls(
-    case: Case, function: Callable[..., Any], inputs: Inputs
-) -> tuple[Callable[[int], Any], Callable[[int], None]]:
-    """`call(i)`, the work of the case's mode on buffer set i and nothing else, and `restart(i)` after x changed."""
-    extra = () if inputs.mask is None else (inputs.mask,)
-    xs, grads = inputs.xs, inputs.grads
-    if case.mode == "forward":
-
-        def forward(i: int) -> Any:
-            with torch.no_grad():
-                return function(xs[i], *extra)
-
-        return forward, lambda i: None
-
-    def graph(i: int) -> torch.Tensor:
-        y = function(xs[i], *extra)
-        if not isinstance(y, torch.Tensor) or not y.requires_grad:
-            raise variants.Unsupported(f"no gradient: its result is detached from x, so mode={case.mode} cannot be run")
-        return y
-
-    if case.mode == "full":
-
-        def full(i: int) -> Any:
-            y = graph(i)
-            return y, torch.autograd.grad(y, xs[i], grads[i])[0]
-
-        return full, lambda i: None
-
-    ys = [graph(i) for i in range(len(xs))]
-
-    def backward(i: int) -> Any:
-        return torch.autograd.grad(ys[i], xs[i], grads[i], retain_graph=True)[0]
-
-    def restart(i: int) -> None:
-        ys[i] = graph(i)
-
-    return backward, restart
-
-
-def _check(case: Case, inputs: Inputs, seen: str, result: Any) -> dict[str, Any]:
-    """Figures of the result for buffer set 0. Incorrect if it is wrong or the input was changed."""
-    found = accuracy.check(case, inputs.xs[0], inputs.mask, inputs.grads[0] if inputs.grads else None, result)
-    reason = found.reason
-    if checksum(inputs.xs[0]) != seen:
-        reason = "it changes its input"
-    if reason:
-        raise Incorrect(reason, found.figures())
-    return found.figures()
 
 
 def _time(
@@ -320,99 +184,3 @@ def _time(
     for name, samples in measurement.samples.items():
         arrays = {kind: ms.tolist() for kind, ms in samples.arrays().items()}
         emit({"event": "samples", "variant": name, **kept, **arrays})
-
-
-def _finish(request: Request, trial: Trial, inputs: Inputs, device: torch.device, watch: Watch) -> dict[str, Any]:
-    """Check a variant once more, on new values at the same addresses, and close its result."""
-    case = request.case
-    watch(trial.name)
-    try:
-        if case.numel:
-            refill(inputs.xs[0], case, case.seed + 15485863)
-            _poison(case, device)
-            trial.restart(0)
-            check = functools.partial(_check, case, inputs, checksum(inputs.xs[0]))
-            for name, value in check(trial.call(0)).items():
-                trial.figures[name] = max(trial.figures[name], value)
-            if request.settings.clock == "none" and (
-                reason := untimed.repeat(lambda: trial.call(0), case.bytes_written, check)
-            ):
-                raise Incorrect(reason, {})
-        for flag in trial.figures.get("flags", ()):
-            if flag in LIES:
-                raise Incorrect(f"{flag}: {LIES[flag]}", {})
-        if trial.describe is not None:
-            trial.figures["plan"] = trial.describe(inputs.xs[0], *([] if inputs.mask is None else [inputs.mask]))
-        if trial.package:
-            trial.figures["plan"] = {"package": trial.package} | trial.figures.get("plan", {})
-    except Exception as error:
-        return _failure(trial.name, error, device, trial.package)
-    asked = request.settings.clock != "none"
-    why = "nothing to time" if not case.numel else "interpreted" if asked else "not asked for"
-    message = "" if trial.timed else f"no latency: {why}"
-    return {"event": "result", "variant": trial.name, "status": Status.PASSED, "message": message, **trial.figures}
-
-
-def _failure(name: str, error: Exception, device: torch.device, package: str = "") -> dict[str, Any]:
-    """The result of a variant that raised, told with its package. Poisoned if the context does not survive it."""
-    figures: dict[str, Any] = {}
-    text = str(error)
-    if isinstance(error, variants.Unsupported | NotImplementedError):
-        status = Status.UNSUPPORTED
-    elif isinstance(error, variants.Skipped):
-        status = Status.SKIPPED
-    elif isinstance(error, Incorrect):
-        status, text, figures = Status.INCORRECT, error.args[0], error.args[1]
-    elif isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text:
-        status, text = Status.OOM, text.splitlines()[0]
-    else:
-        status, text = Status.ERROR, f"{type(error).__name__}: {text}"
-    event = {"event": "result", "variant": name, "status": status, "message": text, "device": str(device), **figures}
-    if package:
-        event |= {"message": f"{text} ({package})", "plan": {"package": package}}
-    if status == Status.ERROR:
-        event["traceback"] = "".join(traceback.format_exception(error))
-        try:
-            _synchronize(device)
-        except RuntimeError as lost:
-            event["status"] = Status.CRASHED
-            raise Poisoned(event) from lost
-    return event
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _poison(case: Case, device: torch.device) -> None:
-    """Leave NaN in the memory that the allocator hands out next, so that what a variant does not write shows."""
-    if device.type == "cuda" and case.numel:
-        blocks = [torch.full((case.tensor_bytes // 4 + 1,), float("nan"), device=device) for _ in range(2)]
-        del blocks
-        blocks = torch.full((case.tensor_bytes,), 255, dtype=torch.uint8, device=device)
-        del blocks
-
-
-class _Memory:
-    """Peak of GPU memory from here on, beyond what was held already."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-            self.before = torch.cuda.memory_allocated(device)
-
-    def peak(self) -> int | None:
-        """Bytes; None on a CPU."""
-        if self.device.type != "cuda":
-            return None
-        return torch.cuda.max_memory_allocated(self.device) - self.before
-
-
-def _cache_hits() -> int:
-    if "torch._dynamo" not in sys.modules:
-        return 0
-    from torch._dynamo.utils import counters
-
-    return counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]

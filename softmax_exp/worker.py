@@ -1,6 +1,6 @@
 """The measuring process, and its owner: a crash, a hang or a lost GPU context costs one variant of one case.
 
-In: a `measure.Request`, to a process that is kept from case to case.  Out: the events of `measure`, and a `result`
+In: a `Request`, to a process that is kept from case to case.  Out: the events of `measure`, and a `result`
 for whatever killed or stalled the process. Requests and events are JSON lines over pipes of their own.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import functools
 import gc
 import json
@@ -22,16 +21,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softmax_exp import device_lock
-from softmax_exp.cases import Case
-from softmax_exp.config import MeasureSettings
 from softmax_exp.records import Status
 from softmax_exp.redaction import environment_without_secrets
-
-if TYPE_CHECKING:  # measure imports torch, which the owner must not
-    from softmax_exp.measure import Request
+from softmax_exp.request import Request
 
 STARTUP_DEADLINE_S = 180.0  # importing torch and making a CUDA context on a cold disk
 GRACE_S = 5.0  # for a round to end, or for results to arrive, once the user wants it to stop
@@ -290,7 +285,8 @@ def main() -> None:
     def watch(name: str) -> None:
         running[:] = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
 
-    from softmax_exp.measure import Poisoned, Request, measure
+    from softmax_exp.measure import measure  # it imports torch, which the owner must not
+    from softmax_exp.outcome import Poisoned
 
     gc.collect()
     gc.freeze()  # torch's own half a million objects need not be looked at after every case
@@ -301,7 +297,7 @@ def main() -> None:
             if "devices" in fields:
                 tell({"event": "devices", "devices": {wish: _describe(wish) for wish in fields["devices"]}})
                 continue
-            request = _request(Request, fields)
+            request = Request.from_json(fields)
             device = _describe(request.case.device)
             tell({"event": "device", "environment": device})
             try:
@@ -325,11 +321,6 @@ def _describe(wish: str) -> dict[str, Any]:
         return {}
 
 
-def _request(kind: type[Request], fields: dict[str, Any]) -> Request:
-    fields |= {"case": Case.from_dict(fields["case"]), "settings": MeasureSettings(**fields["settings"])}
-    return kind(**fields, interpreted=os.environ.get("TRITON_INTERPRET") == "1")
-
-
 def _environment() -> dict[str, str]:
     """What the process gets: no secrets, which variants might print, and a cache of compiled code that is ours alone.
 
@@ -351,11 +342,6 @@ def _write_output_to(log: str) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-
-
-def to_json(case: Case, variants: tuple[str, ...], settings: MeasureSettings, **more: Any) -> dict[str, Any]:
-    """A request as JSON values, for `Worker.measure`."""
-    return {"case": case.to_dict(), "variants": list(variants), "settings": dataclasses.asdict(settings), **more}
 
 
 if __name__ == "__main__":

@@ -296,12 +296,12 @@ def context_lost_later(x):
 
 
 def _lose_context():
-    from softmax_exp import measure
+    from softmax_exp import outcome
 
     def synchronize(device):
         raise RuntimeError("planted: the context is lost")
 
-    measure._synchronize = synchronize
+    outcome.synchronize = synchronize
     raise RuntimeError("planted: an error of an earlier call")
 
 

@@ -11,9 +11,10 @@ from softmax_exp.accuracy import check
 from softmax_exp.cases import DISTRIBUTIONS, Case
 from softmax_exp.correctness import shrink
 from softmax_exp.inputs import make_inputs
-from softmax_exp.measure import Request, measure
+from softmax_exp.measure import measure
 from softmax_exp.records import Status
 from softmax_exp.reference import softmax_reference, verify
+from softmax_exp.request import Request
 from tests import faulty
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:overflow encountered")  # numpy's

@@ -6,8 +6,10 @@ import torch
 
 from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
-from softmax_exp.measure import NO_GPU, Request, measure
+from softmax_exp.measure import measure
+from softmax_exp.outcome import NO_GPU
 from softmax_exp.records import Status
+from softmax_exp.request import Request
 from tests import faulty
 
 FAULTY = Path(faulty.__file__)

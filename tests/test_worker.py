@@ -12,7 +12,8 @@ import pytest
 from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
 from softmax_exp.records import Status
-from softmax_exp.worker import Worker, to_json
+from softmax_exp.request import to_json
+from softmax_exp.worker import Worker
 from tests.test_measure import QUICK, planted
 
 SMALL = Case(shape=(2, 64), dtype="float32", device="cpu")

@@ -21,7 +21,8 @@ from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
 from softmax_exp.records import Record, Status, Sweep
 from softmax_exp.redaction import redact
-from softmax_exp.worker import Worker, to_json
+from softmax_exp.request import to_json
+from softmax_exp.worker import Worker
 
 SHRUNK = (Status.INCORRECT, Status.ERROR, Status.CRASHED)  # others depend on memory and time, not on the case alone
 BUDGET_S = 30.0  # for one variant; a variant that is compiled for each try takes a second a try
