@@ -165,3 +165,14 @@ def stable_hash(value: Any) -> str:
     """16 hexadecimal digits of the SHA-256 of a JSON value with sorted keys: the same in every process."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def finite(value: Any) -> Any:
+    """A JSON value with null in place of every NaN and infinity, which JSON has no words for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value

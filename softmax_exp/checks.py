@@ -18,7 +18,7 @@ from typing import Any
 from softmax_exp import memory
 from softmax_exp.cases import Case
 
-OURS = ("sweep_id", "job", "remaining")  # keys that the program sets
+OURS = ("sweep_id", "job", "remaining", "jobs")  # keys that the program sets
 SIZES = ("batch", "heads", "seq", "seq_q", "rows", "cols")
 USUAL_SIZES = {"batch": 8, "heads": 12, "seq": 512}  # what conf/workload/attention.yaml sets by itself
 SMALL_BYTES = 1 << 28  # a case that needs less than this fits everywhere; saves asking NVML

@@ -21,7 +21,6 @@ from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -61,7 +60,8 @@ def start(expansion: compose.Expansion, arguments: list[str]) -> int:
     """Check and run a new sweep."""
     if expansion.master.retry is not None:
         raise ConfigError(f"retry ({expansion.master.retry}) would be ignored without resume; set resume=true too")
-    plan, about = expansion.plan(new_sweep_id()), _about(arguments)
+    plan = expansion.plan(new_sweep_id())
+    about = _about(arguments) | {"chunk": plan.jobs[0].experiment.chunk}
     with _written_to(plan.folder):
         try:
             sweep = Sweep.create(plan.folder, [_expected(job) for job in plan.jobs], about)
@@ -103,7 +103,7 @@ def run(
     jobs.n_jobs, ended = n_jobs, None
     try:
         if launch is not None:
-            launch(run_job)
+            launch(run_jobs)
     except stops.Stopped as stopped:
         ended = stopped.status
     except jobs.Unkept as error:
@@ -130,38 +130,52 @@ def run(
     return ended or status
 
 
-def run_job(composed: DictConfig) -> None:
-    """One job, Hydra's task function, in this process or in one that a launcher made."""
-    experiment = config.read(composed)
-    number = HydraConfig.get().job.num if experiment.job is None else experiment.job
+def run_jobs(composed: DictConfig) -> None:
+    """One chunk, Hydra's task function, in this process or in one that a launcher made."""
+    from softmax_exp import jobs
+
+    experiments = config.jobs_of(composed)
     in_another_process = stops.join()
     stops.check()
-    if not in_another_process:
-        return _run_job(experiment, number)
-    worker.end_with_parent()  # joblib's job processes would outlive a killed sweep
-    worker.take_parents_threads()
-    with Sweep(experiment.folder).joined() as still_wanted:
-        if still_wanted:
-            _run_job(experiment, number)
+    if in_another_process:
+        worker.end_with_parent()  # joblib's job processes would outlive a killed sweep
+        worker.take_parents_threads()
+    first = experiments[0]
+    sweep = Sweep(first.folder)
+    with jobs.kept():
+        os.stat(sweep.manifest_path)  # Hydra makes the folder anew where the sweep's has vanished
+        folder = sweep.job_folder(first.job, first.chunk)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "config.yaml", _config_of(experiments))
+    for experiment in experiments:
+        with sweep.joined() if in_another_process else contextlib.nullcontext(True) as still_wanted:
+            if not still_wanted:
+                return
+            _run_job(experiment, folder)
 
 
-def _run_job(experiment: Experiment, number: int) -> None:
+def _run_job(experiment: Experiment, folder: Path) -> None:
     """A failure is told at once, kept in the job's folder, and ends here."""
     from softmax_exp import jobs
 
-    folder = Sweep(experiment.folder).job_folder(number)
-    with jobs.kept():
-        os.stat(folder.parents[1] / "manifest.json")  # Hydra makes the folder anew where the sweep's has vanished
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(experiment.config)))
     try:
-        jobs.run_case(experiment, number)
+        jobs.run_case(experiment)
     except Exception as error:
+        told = redact(f"job {experiment.job} ({experiment.case.title}) failed: {type(error).__name__}: {error}")
         with jobs.kept():
-            write_whole(folder / "error.txt", redact(traceback.format_exc()))
-        told = redact(f"job {number} ({experiment.case.title}) failed: {type(error).__name__}: {error}")
+            append_line(folder / "error.txt", redact(f"{told}\n{traceback.format_exc()}"))
         print(f"{told}\n  traceback in {folder / 'error.txt'}", file=sys.stderr, flush=True)
     stops.check()
+
+
+def _config_of(experiments: list[Experiment]) -> str:
+    """The first one's config as YAML, and what the others set beyond it."""
+    first = experiments[0].config
+    others = [
+        {"job": each.job} | {name: value for name, value in each.config.items() if repr(value) != repr(first[name])}
+        for each in experiments
+    ]
+    return OmegaConf.to_yaml(OmegaConf.create(first | ({"jobs": others} if len(others) > 1 else {})))
 
 
 def exit_status(sweep: Sweep) -> int:
@@ -182,7 +196,7 @@ def _show(arguments: list[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its exceptions come to us instead of its own report and exit
     command, sys.argv = sys.argv, ["softmax_exp", *arguments]
     try:
-        hydra.main(version_base="1.3", config_path=str(compose.CONF), config_name="config")(run_job)()
+        hydra.main(version_base="1.3", config_path=str(compose.CONF), config_name="config")(run_jobs)()
     except (HydraException, OmegaConfBaseException) as error:
         print(redact(in_words(error)), file=sys.stderr)
         return 2

@@ -1,29 +1,27 @@
-"""The joint with Hydra: composing a config, expanding a sweep into jobs, checking all of them, launching them.
+"""The joint with Hydra: expanding a sweep into jobs, checking all of them, launching them in chunks.
 
 In: the overrides of a command line.  Out: a `Plan` of checked jobs, before any folder exists; or a ConfigError.
 """
 
 from __future__ import annotations
 
-import copy
-import functools
+import dataclasses
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hydra import version
 from hydra._internal.callbacks import Callbacks
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
@@ -32,15 +30,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from softmax_exp import config, guard
-from softmax_exp.cases import stable_hash
 from softmax_exp.checks import ConfigError
-from softmax_exp.config import Experiment, Schema
+from softmax_exp.config import Experiment
+from softmax_exp.loader import JOBS, Loader
 from softmax_exp.redaction import note_secrets, redact
 
 PACKAGE = Path(__file__).parent
 CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "conf" / "config.yaml").is_file() else None
 _OURS = tuple(f"{name}=" for name in config.BESIDE if name != "tracking")
-_CODE = stable_hash([(PACKAGE / name).read_text() for name in ("config.py", "cases.py", "variant_checks.py")])
+_N_CHUNKS, _LARGEST_CHUNK = 200, 100  # where the user has no wish
 CONF = CHECKOUT / "conf" if CHECKOUT else PACKAGE / "conf"
 
 
@@ -59,55 +57,26 @@ class Job:
         return _told(self.overrides)
 
 
-class Loader(ConfigLoaderImpl):
-    """Hydra's loader, which composes once for each choice of groups and sets a job's plain values in a copy.
+@dataclass
+class Chunk:
+    """Consecutive jobs that Hydra launches as one: the first one's config, and what the others set beyond it."""
 
-    Composing reads ten files and takes 55 ms, a copy a tenth of that. That both come to the same is a test.
-    """
+    overrides: list[str]
+    fields: dict[str, Any]
+    size: int
+    jobs: list[dict[str, Any]] = field(default_factory=list)
 
-    def __init__(self, search_path: ConfigSearchPath) -> None:
-        super().__init__(search_path)
-        self._cache: dict[tuple[str, ...], tuple[DictConfig, DictConfig]] = {}
-        self._hashes: dict[tuple[str, ...], str] = {}
+    def add(self, number: int, fields: dict[str, Any], remaining: Sequence[str] | None) -> None:
+        """A job with its unresolved config; `remaining` as in `Expansion.plan`."""
+        own = {name: value for name, value in fields.items() if repr(value) != repr(self.fields[name])}
+        self.jobs.append(own | {"job": number} | ({} if remaining is None else {"remaining": list(remaining)}))
 
-    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        """The whole config of a job, Hydra's own part included."""
-        plain, rest = _split(sweep_overrides)
-        job = copy.deepcopy(self._composed(master_config, rest)[0])
-        self._apply_overrides_to_config(plain, job)
-        job.hydra.overrides.task = list(sweep_overrides)
-        return job
-
-    def load_job(self, master_config: DictConfig, overrides: list[str]) -> DictConfig:
-        """The config of a job without Hydra's part. ConfigError where that part is not as it must be."""
-        plain, rest = _split(overrides)
-        job = copy.deepcopy(self._composed(master_config, rest)[1])
-        self._apply_overrides_to_config(plain, job)
-        return job
-
-    def made_from(self, master_config: DictConfig, overrides: list[str]) -> str:
-        """Equal for two jobs only if their configs are equal, tracking aside, and found without making them.
-
-        Empty where the environment has a say in it.
-        """
-        plain, rest = _split(overrides)
-        if tuple(rest) not in self._hashes:
-            fields: Any = OmegaConf.to_container(self._composed(master_config, rest)[1], resolve=False)
-            kept = {name: value for name, value in fields.items() if name not in config.BESIDE}
-            self._hashes[tuple(rest)] = "" if "${oc." in str(kept) else stable_hash([_CODE, kept])
-        texts = [str(each.input_line) for each in plain if each.key_or_group.split(".")[0] not in config.BESIDE]
-        base = self._hashes[tuple(rest)]
-        return stable_hash([base, sorted(texts)]) if base and "${oc." not in str(texts) else ""
-
-    def _composed(self, master_config: DictConfig, overrides: list[str]) -> tuple[DictConfig, DictConfig]:
-        if tuple(overrides) not in self._cache:
-            whole = super().load_sweep_config(master_config, overrides)
-            guard.refuse_code(whole)
-            job = copy.deepcopy(whole)
-            with open_dict(job):
-                del job["hydra"]
-            self._cache[tuple(overrides)] = whole, job
-        return self._cache[tuple(overrides)]
+    @property
+    def launched(self) -> list[str]:
+        """The overrides of the one Hydra job; its number is that of the folder."""
+        first = self.jobs[0]["job"]
+        text = json.dumps(self.jobs).replace("$", "\\u0024")  # nothing in it is for OmegaConf to resolve
+        return [*self.overrides, f"chunk={self.size}", f"job={first - first % self.size}", JOBS + text]
 
 
 class Forget(Callback):
@@ -125,6 +94,7 @@ class Plan:
     master: DictConfig
     loader: Loader
     jobs: list[Job]
+    chunks: list[Chunk]
 
     @property
     def folder(self) -> Path:
@@ -132,7 +102,7 @@ class Plan:
         return self.jobs[0].experiment.folder
 
     def launch(self, task: Callable[[DictConfig], Any]) -> None:
-        """Run `task` with each job's config by Hydra's launcher."""
+        """Run `task` with each chunk's config by Hydra's launcher."""
         callbacks = Callbacks()
         callbacks.callbacks.append(Forget())
         launcher = Plugins.instance().instantiate_launcher(
@@ -140,7 +110,7 @@ class Plan:
             task_function=task,
             config=self.master,
         )
-        launcher.launch([job.overrides for job in self.jobs], initial_job_idx=0)
+        launcher.launch([chunk.launched for chunk in self.chunks], initial_job_idx=0)
 
 
 @dataclass
@@ -162,31 +132,41 @@ class Expansion:
         return self.loader.made_from(self.master, self.jobs[number])
 
     def plan(
-        self, sweep_id: str, outputs: Path | None = None, remaining: Mapping[int, Sequence[str]] | None = None
+        self,
+        sweep_id: str,
+        outputs: Path | None = None,
+        remaining: Mapping[int, Sequence[str]] | None = None,
+        chunk: int | None = None,
     ) -> Plan:
         """Check the jobs. `remaining` chooses jobs by number, and of each the variants that are still to be measured.
 
-        ConfigError with the faults of the first job that has any.
+        `chunk` is the size of the sweep's chunks where it has one. ConfigError with the faults of the first job that
+        has any.
         """
         outputs = outputs or self.outputs
         with open_dict(self.master):
             self.master.outputs, self.master.sweep_id = str(outputs), sweep_id
         ours = [f"outputs={_quoted(str(outputs))}", f"sweep_id={_quoted(sweep_id)}"]
-        jobs = []
-        for number in range(len(self.jobs)) if remaining is None else remaining:
-            mine = [*self.jobs[number], *ours]
-            if remaining is not None:
-                mine += [f"job={number}", f"remaining=[{','.join(map(_quoted, remaining[number]))}]"]
-            jobs.append(Job(number, mine, self._experiment(number, mine), self.made_from(number)))
-        return Plan(self.master, self.loader, jobs)
+        jobs: list[Job] = []
+        chunks: dict[int, Chunk] = {}
+        for number in range(len(self.jobs)) if remaining is None else sorted(remaining):
+            mine, left = [*self.jobs[number], *ours], None if remaining is None else tuple(remaining[number])
+            fields, experiment = self._experiment(number, mine)
+            size = chunk or experiment.chunk or _chunk_size(len(self.jobs))
+            experiment = dataclasses.replace(experiment, chunk=size, job=number, remaining=left)
+            jobs.append(Job(number, mine, experiment, self.made_from(number)))
+            chunks.setdefault(number // size, Chunk(mine, fields, size)).add(number, fields, left)
+        return Plan(self.master, self.loader, jobs, [*chunks.values()])
 
-    def _experiment(self, number: int, overrides: list[str]) -> Experiment:
+    def _experiment(self, number: int, overrides: list[str]) -> tuple[dict[str, Any], Experiment]:
+        """A job's config as it stands, unresolved, and what it comes to."""
         try:
             composed = self.loader.load_job(self.master, overrides)
         except Exception as error:
             raise self._fault(number, overrides, error) from error
         try:
-            return config.read(composed, self.given)
+            fields: Any = OmegaConf.to_container(composed, resolve=False)
+            return fields, config.read(composed, self.given, fields)
         except (ConfigError, OmegaConfBaseException) as error:
             raise self._fault(number, overrides, error) from error
 
@@ -238,6 +218,11 @@ def register_schema() -> None:
     ConfigStore.instance().store(name="schema", node=config.schema_node())
 
 
+def _chunk_size(n_jobs: int) -> int:
+    """A job of its own for each case of a small sweep; for each chunk of a large one, enough of them for many GPUs."""
+    return min(-(-n_jobs // _N_CHUNKS), _LARGEST_CHUNK)
+
+
 def _loader(config_dir: str | None) -> Loader:
     version.setbase("1.3")
     search_path = create_config_search_path(str(CONF))
@@ -260,28 +245,3 @@ def _told(overrides: Sequence[str]) -> list[str]:
 def _quoted(text: str) -> str:
     """A value of an override that is taken as it stands."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _split(overrides: Sequence[str]) -> tuple[list[Override], list[str]]:
-    """The plain values of schema keys, and the rest, which needs composing. Order matters among the rest only."""
-    parsed = [_parse(text) for text in overrides]
-    plain = [override for override in parsed if _is_plain(override)]
-    rest = [override for override in parsed if not _is_plain(override)]
-    if any(override.key_or_group not in guard.GROUPS for override in rest):
-        return [], list(overrides)
-    return plain, [str(override.input_line) for override in rest]
-
-
-@functools.cache
-def _parse(override: str) -> Override:
-    return OverridesParser.create().parse_override(override)
-
-
-def _is_plain(override: Override) -> bool:
-    name = override.key_or_group
-    return (
-        override.type == OverrideType.CHANGE
-        and override.package is None
-        and name not in guard.GROUPS
-        and name.split(".")[0] in Schema.__dataclass_fields__
-    )

@@ -6,6 +6,7 @@ dotted key, its value, what is allowed and the fix.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,8 @@ from softmax_exp.cases import DISTRIBUTIONS, DTYPE_ALIASES, ITEMSIZE, LAYOUTS, M
 from softmax_exp.checks import ConfigError
 from softmax_exp.redaction import redact, redact_values
 
-BESIDE = ("tracking", "outputs", "sweep_id", "resume", "retry", "job", "remaining")  # say nothing of what is measured
+# Keys that say nothing of what is measured.
+BESIDE = ("tracking", "outputs", "chunk", "sweep_id", "resume", "retry", "job", "remaining", "jobs")
 
 __all__ = ["ConfigError", "Experiment", "MeasureSettings", "TrackingSettings", "from_fields", "read", "redact"]
 
@@ -119,11 +121,13 @@ class Schema:
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     outputs: str | None = key(None)
+    chunk: int | None = key(None, ge=1)
     resume: Any = None
     retry: Any = None
     sweep_id: str | None = key(None)
     job: int | None = key(None, ge=0)
     remaining: list[str] | None = None
+    jobs: str | None = None
 
 
 @dataclass(frozen=True)
@@ -139,8 +143,10 @@ class Experiment:
     outputs: Path
     sweep_id: str
     config: dict[str, Any]
-    job: int | None = None
-    """Its number in a sweep that is resumed; None in a new one, where Hydra counts."""
+    chunk: int = 0
+    """How many jobs of its sweep are run together and share a folder; 0: not known yet."""
+    job: int = 0
+    """Its number in the sweep."""
     remaining: tuple[str, ...] | None = None
     """The variants that a resumed sweep still has to measure in this case; None: all."""
 
@@ -173,12 +179,23 @@ def from_fields(fields: dict[str, Any], outputs: Path, sweep_id: str = "") -> Ex
     return read(config)
 
 
-def read(config: DictConfig, given: Collection[str] = ()) -> Experiment:
+def jobs_of(composed: DictConfig) -> list[Experiment]:
+    """The experiments of what Hydra runs as one job: of `jobs`, JSON that lists what each sets, or of itself."""
+    fields: Any = OmegaConf.to_container(composed, resolve=False)
+    listed = fields.pop("jobs")
+    if listed is None:
+        return [read(composed)]
+    schema = schema_node()
+    return [read(OmegaConf.merge(schema, {**fields, **own})) for own in json.loads(listed)]  # type: ignore[arg-type]
+
+
+def read(config: DictConfig, given: Collection[str] = (), raw: Any = None) -> Experiment:
     """Check a composed config and convert it. `given` are the keys set by hand, in case they would be ignored.
 
-    ConfigError with every fault found; OmegaConf's own errors for what cannot be resolved.
+    `raw` is the config unresolved, where it is at hand. ConfigError with every fault found; OmegaConf's own errors for
+    what cannot be resolved.
     """
-    raw: Any = OmegaConf.to_container(config, resolve=False)
+    raw = OmegaConf.to_container(config, resolve=False) if raw is None else raw
     _refuse(checks.unknown_keys(raw, Schema))
     plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     if isinstance(plain["variants"], str):
@@ -213,7 +230,8 @@ def read(config: DictConfig, given: Collection[str] = ()) -> Experiment:
         outputs=Path(plain["outputs"] or "outputs").absolute(),
         sweep_id=plain["sweep_id"] or "",
         config=redact_values(kept),
-        job=plain["job"],
+        chunk=plain["chunk"] or 0,
+        job=plain["job"] or 0,
         remaining=None if plain["remaining"] is None else tuple(plain["remaining"]),
     )
 

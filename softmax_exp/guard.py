@@ -20,13 +20,13 @@ from softmax_exp.checks import OURS, ConfigError, nearest, unknown_key
 from softmax_exp.config import Schema
 
 GROUPS = ("workload", "measure", "tracking", "experiment")
-ONCE = ("outputs", "tracking", "experiment", "resume", "retry")  # one for a whole sweep
+ONCE = ("outputs", "tracking", "experiment", "chunk", "resume", "retry")  # one for a whole sweep
 OPEN_TO_USERS = re.compile(r"hydra/launcher|hydra\.(mode|searchpath|launcher\..*|sweeper\.params\..*)")
 FIXED = {  # what a config may not change in Hydra: it would run code, or put files elsewhere
     "callbacks": {},
     "sweeper._target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
     "sweep.dir": "${outputs}/sweeps/${sweep_id}",
-    "sweep.subdir": "jobs/${hydra.job.num}",
+    "sweep.subdir": "jobs/${job}",
     "output_subdir": None,
     "job.chdir": None,
     "job.env_set": {},

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import json
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,9 +21,11 @@ from rich.console import Console
 from softmax_exp import correctness, environment, report, stops, tracking, variants, worker
 from softmax_exp.config import Experiment
 from softmax_exp.display import Display
-from softmax_exp.records import Record, Status, Sweep, append_line, now
+from softmax_exp.records import Record, Status, Sweep, append_lines, now
 from softmax_exp.redaction import redact
 from softmax_exp.table import print_table
+
+SEND_EVERY_S = 2.0  # to MLflow; the end of the sweep sends the rest
 
 
 class Session:
@@ -37,6 +40,15 @@ class Session:
         self.tracker = tracking.Tracker(experiment.tracking, experiment.outputs, self.display.note)
         self.host = environment.describe_host()
         self.device: dict[str, Any] = {}
+        self._unsent: list[Record] = []
+        self._sent_at = 0.0
+
+    def send(self, sweep: Sweep, records: list[Record]) -> None:
+        """Let MLflow hear of a case's records, or of several cases' at once where they are quick."""
+        self._unsent += records
+        if time.monotonic() > self._sent_at + SEND_EVERY_S:
+            self.tracker.sync(sweep, self._unsent)
+            self._unsent, self._sent_at = [], time.monotonic()
 
 
 _session: Session | None = None
@@ -70,11 +82,11 @@ def environments(devices: list[str], log: Path) -> dict[str, str]:
     return {wish: environment.environment_hash({"host": host, "device": found[wish]}) for wish in devices}
 
 
-def run_case(experiment: Experiment, job: int) -> None:
+def run_case(experiment: Experiment) -> None:
     """Measure a job's case and keep what came out. A failing variant is a record, never an exception."""
     global _session
     sweep = Sweep(experiment.folder)
-    folder = sweep.job_folder(job)
+    folder = sweep.job_folder(experiment.job, experiment.chunk)
     with kept():
         folder.mkdir(parents=True, exist_ok=True)
         if _session is None:
@@ -83,6 +95,7 @@ def run_case(experiment: Experiment, job: int) -> None:
     measured, again = _to_measure(experiment)
     started_at = now()
     records: list[Record] = []
+    samples: list[str] = []
     session.tracker.check(sweep)
     session.display.case(case.title)
 
@@ -91,15 +104,16 @@ def run_case(experiment: Experiment, job: int) -> None:
         if kind == "result" and event["variant"] not in again:
             event |= {"measured_again": again}
             with kept():
+                append_lines(folder / "samples.jsonl", samples)  # before the first record that rests on them
+                samples.clear()
                 whole = environment.keep_environment(sweep.folder, {"host": session.host, "device": session.device})
-                record = _record(experiment, job, event | {"started_at": started_at, "environment_hash": whole})
+                record = _record(experiment, event | {"started_at": started_at, "environment_hash": whole})
                 sweep.append(record)
             records.append(record)
             if record.status.failed:
                 session.display.note(redact(f"{record.status} {record.title}: {record.message}"))
         elif kind == "samples":
-            with kept():
-                append_line(folder / "samples.jsonl", json.dumps(event))
+            samples.append(json.dumps({"job": experiment.job, **event}))
         elif kind == "phase":
             session.display.phase(event["variant"], event["phase"])
         elif kind == "progress":
@@ -118,7 +132,7 @@ def run_case(experiment: Experiment, job: int) -> None:
     }
     with stops.deferred(session.worker.stop_soon):
         session.worker.measure(request, folder / "worker.log", hear)
-        session.tracker.sync(sweep, records)
+        session.send(sweep, records)
         session.display.done(case.title, records)
 
 
@@ -187,7 +201,7 @@ def _to_measure(experiment: Experiment) -> tuple[list[str], list[str]]:
     return [name for name in experiment.variants if name in (*experiment.remaining, *again)], again
 
 
-def _record(experiment: Experiment, job: int, result: dict[str, Any]) -> Record:
+def _record(experiment: Experiment, result: dict[str, Any]) -> Record:
     case = experiment.case
     variant = result["variant"]
     fields: dict[str, Any] = {**case.to_dict(), **case.named_sizes, **result}
@@ -198,7 +212,7 @@ def _record(experiment: Experiment, job: int, result: dict[str, Any]) -> Record:
         fields["kernel_hash"] = _kernel_hash(variant)
     return Record(
         sweep_id=experiment.sweep_id,
-        job=job,
+        job=experiment.job,
         variant_args=experiment.config["variant_args"].get(variant, {}),  # as written: a value may be a secret
         config_hash=experiment.config_hash,
         **fields,

@@ -10,15 +10,17 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from softmax_exp import manifest
+from softmax_exp.cases import finite
 
 LAST_JOBS_S = 15.0
 FORMAT = 1  # raised when a field changes its meaning
@@ -161,7 +163,7 @@ class Record:
 
     def to_json(self) -> str:
         """One line of JSON without a newline. A NaN or infinity becomes null."""
-        return json.dumps(_finite(dataclasses.asdict(self)), allow_nan=False, ensure_ascii=False)
+        return json.dumps(finite(dataclasses.asdict(self)), allow_nan=False, ensure_ascii=False)
 
     @staticmethod
     def from_json(line: str) -> Record:
@@ -205,27 +207,24 @@ def _is_sane(value: Any) -> bool:
     return True
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
-
-
 def append_line(path: Path, line: str) -> None:
-    """Append a line so that it is there whole or not at all, also beside other processes: lock, one write, fsync.
+    """Append a line so that it is there whole or not at all, also beside other processes."""
+    append_lines(path, [line])
+
+
+def append_lines(path: Path, lines: Sequence[str]) -> None:
+    """Append lines so that all are there whole or none, also beside other processes: lock, one write, fsync.
 
     A line that an earlier kill left unfinished is ended first, so that only it is lost.
     """
+    if not lines:
+        return
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        data = (b"\n" if torn else b"") + line.encode() + b"\n"
+        data = (b"\n" if torn else b"") + "".join(f"{line}\n" for line in lines).encode()
         written = os.write(descriptor, data)
         if written != len(data):
             os.ftruncate(descriptor, size)
@@ -266,9 +265,14 @@ class Sweep:
         """The records, one JSON line each."""
         return self.folder / "records.jsonl"
 
-    def job_folder(self, job: int) -> Path:
-        """Where a job keeps its config, log and raw samples."""
-        return self.folder / "jobs" / str(job)
+    @property
+    def manifest_path(self) -> Path:
+        """What was asked for."""
+        return self.folder / "manifest.json"
+
+    def job_folder(self, job: int, chunk: int = 1) -> Path:
+        """Where a job, and the others of its chunk of that size, keep their config, log and raw samples."""
+        return self.folder / "jobs" / str(manifest.folder_number({"chunk": chunk}, job))
 
     @staticmethod
     def create(folder: Path, jobs: list[dict[str, Any]], about: dict[str, Any]) -> Sweep:
@@ -277,17 +281,17 @@ class Sweep:
         FileExistsError if the folder is there already.
         """
         folder.mkdir(parents=True, exist_ok=False)
-        manifest = {"format": FORMAT, "sweep_id": folder.name, **about, "jobs": jobs}
+        sweep, head = Sweep(folder), {"format": FORMAT, "sweep_id": folder.name, **about}
         try:
-            write_whole(folder / "manifest.json", json.dumps(_finite(manifest), indent=1, allow_nan=False))
+            write_whole(sweep.manifest_path, manifest.to_json(head, jobs))
         except OSError:
             folder.rmdir()
             raise
-        return Sweep(folder)
+        return sweep
 
     def manifest(self) -> dict[str, Any]:
         """What was asked for. FileNotFoundError where the folder holds no sweep."""
-        return json.loads((self.folder / "manifest.json").read_text())
+        return manifest.expanded(json.loads(self.manifest_path.read_text()))
 
     def expected_cells(self) -> Iterator[tuple[int, str]]:
         """Every (job, variant) that the manifest asks for."""
@@ -299,7 +303,7 @@ class Sweep:
     def held(self) -> Iterator[None]:
         """Run this sweep, alone. BlockingIOError where another process does, OSError where it is read-only."""
         (self.folder / "jobs").mkdir(exist_ok=True)
-        with (self.folder / "manifest.json").open("r+") as file, _directory(self.folder / "jobs") as jobs:
+        with self.manifest_path.open("r+") as file, _directory(self.folder / "jobs") as jobs:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             deadline = time.monotonic() + LAST_JOBS_S
             while True:  # job processes of a run that was killed a moment ago
@@ -316,7 +320,7 @@ class Sweep:
     @contextlib.contextmanager
     def joined(self) -> Iterator[bool]:
         """Run a job of this sweep in another process than its own; False where that process is gone."""
-        with (self.folder / "manifest.json").open() as file, _directory(self.folder / "jobs") as jobs:
+        with self.manifest_path.open() as file, _directory(self.folder / "jobs") as jobs:
             fcntl.flock(jobs, fcntl.LOCK_SH)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from softmax_exp.environment import environment_hash
+from softmax_exp.manifest import expanded
 from softmax_exp.records import Record, Sweep, read_records
 from softmax_exp.redaction import redact, redact_values
 from softmax_exp.sync import find_sweep
@@ -74,7 +75,8 @@ def of_sweep(sweep: Sweep) -> Results:
     for path in sorted(sweep.folder.glob("environments/*.json")):
         environments[path.stem] = redact_values(json.loads(path.read_text()))
     records = [_redacted(record) for record in sweep.records()]
-    return Results(sweep.sweep_id, records, redact_values(sweep.manifest()), environments, sweep.folder)
+    manifest = expanded(redact_values(json.loads(sweep.manifest_path.read_text())))
+    return Results(sweep.sweep_id, records, manifest, environments, sweep.folder)
 
 
 def _of_runs(run_ids: list[str], outputs: Path, uri: str | None) -> Results:

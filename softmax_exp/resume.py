@@ -22,7 +22,7 @@ from softmax_exp.config import Experiment
 from softmax_exp.records import FORMAT, Record, Status, Sweep, read_records
 
 FAILED = tuple(status.value for status in Status if status.failed and status is not Status.KILLED)
-_OWN = re.compile(r"(resume|retry|outputs)=.*", re.DOTALL)
+_OWN = re.compile(r"(resume|retry|outputs|chunk)=.*", re.DOTALL)
 _SWITCHES = ("-m", "--multirun")
 _SHOWN = 12  # differences that are told one by one
 
@@ -83,6 +83,8 @@ def read_manifest(sweep: Sweep) -> dict[str, Any]:
     """The manifest, checked as far as it is used here. ConfigError where it is damaged or of another place."""
     try:
         manifest = sweep.manifest()
+        if not isinstance(manifest.get("chunk", 1), int):
+            raise ValueError("chunk is no number")
         for number, job in enumerate(manifest["jobs"]):
             if job["job"] != number or not isinstance(job["config"], dict):
                 raise ValueError(f"job {number} is not as it was written")
@@ -101,7 +103,10 @@ def remaining(sweep: Sweep, expansion: Expansion, environments: Environments) ->
     `environments` gives the hash of each device that is wished for; it costs a start of the measuring process, and is
     called only where a record could count. ConfigError where the config is not the sweep's, with the differences.
     """
-    retry, jobs = _retried(expansion.master.retry), read_manifest(sweep)["jobs"]
+    retry, manifest = _retried(expansion.master.retry), read_manifest(sweep)
+    jobs, chunk = manifest["jobs"], manifest.get("chunk") or 1
+    if expansion.master.chunk not in (None, chunk):
+        raise ConfigError(f"chunk ({expansion.master.chunk}) must be that of the sweep, {chunk}; leave it out")
     if len(jobs) != len(expansion.jobs):
         raise _other_config(sweep, [f"the sweep has {len(jobs)} jobs, this command {len(expansion.jobs)}"])
     changed = [
@@ -125,7 +130,7 @@ def remaining(sweep: Sweep, expansion: Expansion, environments: Environments) ->
             if reason is not None:
                 lacking.setdefault(number, []).append(variant)
                 reasons[reason] = reasons.get(reason, 0) + 1
-    plan = expansion.plan(sweep.sweep_id, sweep.folder.parents[1], lacking or {0: []})
+    plan = expansion.plan(sweep.sweep_id, sweep.folder.parents[1], lacking or {0: []}, chunk)
     # what is measured now is compared whatever the manifest says of its origin
     _refuse_differences(sweep, {job.number: (jobs[job.number]["config"], job.experiment.config) for job in plan.jobs})
     return Resumed(plan, plan.jobs[0].experiment, reasons)

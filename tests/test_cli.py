@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -66,7 +65,8 @@ class Joint(types.ModuleType):
     def abandon(self) -> None:
         self.abandoned += 1
 
-    def run_case(self, experiment: Experiment, job: int) -> None:
+    def run_case(self, experiment: Experiment) -> None:
+        job = experiment.job
         self.ran.append(job)
         self.on_job(experiment, job)
         for variant in experiment.variants if experiment.remaining is None else experiment.remaining:
@@ -100,7 +100,7 @@ def test_jobs_run_in_order_and_the_manifest_tells_what_was_expected(joint: Joint
     seen = {}
 
     def look(experiment: Experiment, job: int) -> None:
-        seen[job] = json.loads((experiment.folder / "manifest.json").read_text())
+        seen[job] = Sweep(experiment.folder).manifest()
 
     joint.on_job = look
     assert run("-m", "seq=16,32", "dtype=bf16", "variants=[eager,torch.compile]") == 0
@@ -162,14 +162,17 @@ def test_the_exit_status_comes_from_the_records(joint: Joint, statuses: dict, ex
 
 
 def test_one_record_for_all_variants_stands_for_its_job(joint: Joint) -> None:
-    joint.run_case = lambda experiment, job: record(  # type: ignore[method-assign]
-        experiment, job, "all" if job else "eager", Status.SKIPPED if job else Status.PASSED
+    joint.run_case = lambda experiment: record(  # type: ignore[method-assign]
+        experiment,
+        experiment.job,
+        "all" if experiment.job else "eager",
+        Status.SKIPPED if experiment.job else Status.PASSED,
     )
     assert run("device=cpu,cuda") == 0
 
 
 def test_nothing_measured_is_a_failure(joint: Joint) -> None:
-    joint.run_case = lambda experiment, job: record(experiment, job, "all", Status.SKIPPED)  # type: ignore[method-assign]
+    joint.run_case = lambda experiment: record(experiment, experiment.job, "all", Status.SKIPPED)  # type: ignore[method-assign]
     assert run("device=cuda") == 1
 
 

@@ -108,7 +108,7 @@ def test_where_a_foreign_run_was_tracked_and_kept_is_not_followed(tmp_path, monk
     named = made(tmp_path, tracking=evil, outputs=str(tmp_path / "elsewhere"), job=7, sweep_id="../../x")
     assert replay.main([named, "--outputs", str(tmp_path / "out")]) == 130
     [experiment] = seen
-    assert experiment.tracking == TrackingSettings() and experiment.job is None
+    assert experiment.tracking == TrackingSettings() and experiment.job == 0
     assert experiment.folder.parent == tmp_path / "out" / "sweeps"
 
 

@@ -117,7 +117,10 @@ def test_failed_cells_are_measured_again_on_request_only(joint: Joint, retry, ex
 def test_what_was_skipped_as_a_whole_stays_so_until_the_machine_changes(joint: Joint) -> None:
     from tests.test_cli import record
 
-    joint.run_case = lambda experiment, job: (joint.ran.append(job), record(experiment, job, "all", Status.SKIPPED))  # type: ignore[method-assign]
+    joint.run_case = lambda experiment: (  # type: ignore[method-assign]
+        joint.ran.append(experiment.job),
+        record(experiment, experiment.job, "all", Status.SKIPPED),
+    )
     assert run(*COMMAND) == 1
     joint.ran.clear()
     assert run(*COMMAND, "resume=true") == 1 and joint.ran == []

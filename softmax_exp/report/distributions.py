@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from itertools import islice
 
+from softmax_exp.manifest import folder_number
 from softmax_exp.records import Record
 from softmax_exp.report.chart import Style, boxes
 from softmax_exp.report.html import Html, tag
@@ -66,10 +67,12 @@ def _raw_samples(results: Results, job: int) -> dict[str, dict[str, list[float]]
     if results.folder is None:
         return {}
     found = {}
+    folder = results.folder / "jobs" / str(folder_number(results.manifest, job))
     try:
-        for line in (results.folder / "jobs" / str(job) / "samples.jsonl").read_text().splitlines():
+        for line in (folder / "samples.jsonl").read_text().splitlines():
             fields = json.loads(line)
-            found[fields["variant"]] = fields
+            if fields.get("job", job) == job:
+                found[fields["variant"]] = fields
     except (OSError, ValueError, KeyError):
         return found  # the picture does without
     return found

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from softmax_exp.manifest import expanded
 from softmax_exp.records import Record, Status, read_records
 from softmax_exp.tracking.sending import find_runs
 from softmax_exp.tracking.store import Store, StoreError, explained
@@ -56,7 +57,7 @@ def _from_files(store: Store, summaries: list[Any]) -> dict[str, Any] | None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             whole = Path(store.client.download_artifacts(summaries[0].info.run_id, "", folder))
-            manifest = json.loads((whole / "manifest.json").read_text())
+            manifest = expanded(json.loads((whole / "manifest.json").read_text()))
             latest = {record.cell: record for record in read_records(whole / "records.jsonl")}
             environments = {path.stem: json.loads(path.read_text()) for path in whole.glob("environments/*.json")}
         except Exception:  # artifacts may lie where this machine cannot reach; the cells are in the store itself
