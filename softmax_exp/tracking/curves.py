@@ -5,6 +5,7 @@ In: the records of a sweep.  Out: `Run`s with metrics at step = n_cols, an SVG p
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import math
@@ -67,7 +68,6 @@ def curve_run(name: str, cells: list[Record]) -> Run:
 
 def summary_run(sweep: Sweep, records: list[Record], attachments: list[Path]) -> Run:
     """The run that stands for the sweep: its table as description; records, manifest, plot and reports as files."""
-    manifest = sweep.manifest()
     n_expected = len(list(sweep.expected_cells()))
     counts = Counter(record.status for record in records)
     outcome = ", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no records"
@@ -75,7 +75,7 @@ def summary_run(sweep: Sweep, records: list[Record], attachments: list[Path]) ->
     environments = {record.environment_hash for record in records if record.environment_hash}
     pages = {
         "records.jsonl": sweep.records_path.read_text() if sweep.records_path.exists() else "",
-        "manifest.json": json.dumps(manifest, indent=1),
+        "manifest.json": sweep.manifest_path.read_text(),
         "table.md": title + markdown(records),
     }
     for name in sorted(environments):
@@ -92,7 +92,9 @@ def summary_run(sweep: Sweep, records: list[Record], attachments: list[Path]) ->
         key="summary",
         kind="summary",
         name=f"summary {sweep.sweep_id}",
-        digest=stable_hash([LAYOUT, [[name, stable_hash(data.hex())] for name, data in sorted(artifacts.items())]]),
+        digest=stable_hash(
+            [LAYOUT, [[name, hashlib.sha256(data).hexdigest()] for name, data in sorted(artifacts.items())]]
+        ),
         started_ms=started,
         ended_ms=max([started, *(milliseconds(record.started_at) for record in records)]),
         status="FAILED" if metrics["n_failed"] else "FINISHED",

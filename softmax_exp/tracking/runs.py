@@ -80,6 +80,7 @@ def _cell_tags(record: Record, job: dict[str, Any]) -> dict[str, Any]:
     tags = {
         "cell": record.cell,
         "job": record.job,
+        "chunk": job.get("chunk", record.job),
         "status": record.status,
         "overrides": " ".join(job.get("overrides") or []),
         "flags": " ".join(record.flags),

@@ -13,9 +13,11 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from softmax_exp.manifest import folder_number
 from softmax_exp.records import Record, Sweep
 from softmax_exp.redaction import redact
 from softmax_exp.tracking.curves import curve_run, curves, summary_run
@@ -35,15 +37,23 @@ def sync(sweep: Sweep, store: Store | None, records: Iterable[Record] | None = N
     """
     if store is None:
         return 0
-    records = sweep.records() if records is None else list(records)
+    some, records = records is not None, sweep.records() if records is None else list(records)
     if not records:
         return 0
-    jobs = {job["job"]: job for job in sweep.manifest()["jobs"]}
+    manifest = sweep.manifest()
+    jobs = {job["job"]: job for job in manifest["jobs"]}
     environments = {r.environment_hash: read_environment(sweep.folder, r.environment_hash) for r in records}
-    runs = [cell_run(r, jobs.get(r.job, {}), environments[r.environment_hash]) for r in records]
-    only = {str(record.job) for record in records}
+    parts: dict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        parts[folder_number(manifest, record.job)].append(record)
+    runs = {
+        chunk: (cell_run(r, jobs.get(r.job, {}) | {"chunk": chunk}, environments[r.environment_hash]) for r in part)
+        for chunk, part in parts.items()
+    }
     with explained(store.address), _alone(sweep):
-        return _reconcile(store, sweep, runs, "cell", f" and tags.job = '{only.pop()}'" if len(only) == 1 else "")
+        if some:  # what is there of a few chunks is found sooner than all of a large sweep
+            return sum(_reconcile(store, sweep, each, "cell", f" and tags.chunk = '{n}'") for n, each in runs.items())
+        return _reconcile(store, sweep, chain.from_iterable(runs.values()), "cell")
 
 
 def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = ()) -> int:
@@ -97,27 +107,26 @@ def _alone(sweep: Sweep) -> Iterator[None]:
         yield
 
 
-def _reconcile(store: Store, sweep: Sweep, runs: list[Run], kind: str, narrower: str = "", whole: bool = False) -> int:
+def _reconcile(
+    store: Store, sweep: Sweep, runs: Iterable[Run], kind: str, narrower: str = "", whole: bool = False
+) -> int:
     """Make the store hold exactly `runs`; runs of other keys go only where `runs` is the `whole` of its kind."""
-    there: dict[str, list[Any]] = defaultdict(list)
+    there: dict[str, list[tuple[str, str, str | None]]] = defaultdict(list)  # of 10,000 runs no more than this is kept
     for found in find_runs(store, f"tags.sweep_id = '{sweep.sweep_id}' and tags.kind = '{kind}'{narrower}"):
-        there[found.data.tags.get("key", "")].append(found)
+        tags = found.data.tags
+        there[tags.get("key", "")].append((found.info.run_id, found.info.status, tags.get("digest")))
     written = 0
     for run in runs:
         present = there.pop(run.key, [])
-        good = [found for found in present if _complete(found, run)]
+        good = [run_id for run_id, *state in present if state == [run.status, run.digest]]
         if not good:
             _write(store, sweep, run)
             written += 1
-        for found in [found for found in present if found not in good[:1]]:
-            store.client.delete_run(found.info.run_id)
-    for found in [found for group in there.values() for found in group if whole]:
-        store.client.delete_run(found.info.run_id)
+        for run_id in [run_id for run_id, *_ in present if run_id not in good[:1]]:
+            store.client.delete_run(run_id)
+    for run_id in [run_id for group in there.values() for run_id, *_ in group if whole]:
+        store.client.delete_run(run_id)
     return written
-
-
-def _complete(found: Any, run: Run) -> bool:
-    return found.info.status == run.status and found.data.tags.get("digest") == run.digest
 
 
 def _write(store: Store, sweep: Sweep, run: Run) -> None:

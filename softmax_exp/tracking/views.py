@@ -91,9 +91,12 @@ def ui_command(store: Store) -> str:
 
 
 def _kinds(store: Store, sweep: Sweep) -> dict[str, str]:
-    condition = _filter(sweep, "cell").replace("kind =", "kind !=")
-    runs = store.client.search_runs([store.experiment_id], condition, max_results=1000)
-    return {run.data.tags["kind"]: run.info.run_id for run in runs}
+    """A run of each kind that there is, cells aside."""
+    found = {}
+    for kind in ("curve", "summary"):
+        for run in store.client.search_runs([store.experiment_id], _filter(sweep, kind), max_results=1):
+            found[kind] = run.info.run_id
+    return found
 
 
 def _key(sweep: Sweep, name: str) -> str:
