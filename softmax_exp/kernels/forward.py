@@ -11,13 +11,14 @@ import triton.language as tl
 
 from softmax_exp.kernels.tile import (
     end_columns,
-    exp_of_difference,
+    exponent_of,
     keep_packed,
     lane_max,
     lane_sum,
     load_x,
     locate_rows,
     logits_of,
+    power,
     row_base,
     row_bounds,
     row_max,
@@ -92,6 +93,7 @@ def tile_forward(
         mask_start = row_base(mask_start, VECTOR, "aligned")
     read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
     READ_ALL: tl.constexpr = EXACT and not CAUSAL
+    FUSED: tl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16 and MASK == "none" and not SCALED
     # -inf, which stands for what is not read, survives anything but a multiplication by a scale <= 0.
     PARTIAL: tl.constexpr = "after" if CAUSAL or (SCALED and not EXACT) else "none"
     column = tile_columns(row, COLS, LANES, ROTATED)
@@ -130,13 +132,14 @@ def tile_forward(
         largest = tl.maximum(largest, row_max(end_logits))
     if SAFE:
         largest = tl.where(largest == float("-inf"), 0.0, largest)
+    slope, origin = exponent_of(largest, exponent_scale, FUSED)
 
     if PACKED:
         x = keep_packed(x)
         logits = logits_of(
             x, mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale, PARTIAL, MASK, MASK_ACCESS, SCALED
         )  # fmt: skip
-    powers = exp_of_difference(logits, largest, exponent_scale)
+    powers = power(logits, slope, origin, FUSED)
     total = lane_sum(powers)
     if REST > 0:
         if PACKED:
@@ -145,11 +148,11 @@ def tile_forward(
                 rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
                 PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
-        rest_powers = exp_of_difference(rest_logits, largest, exponent_scale)
+        rest_powers = power(rest_logits, slope, origin, FUSED)
         total += lane_sum(rest_powers)
     total = row_sum(total)
     if ACCESS == "shifted":
-        end_powers = exp_of_difference(end_logits, largest, exponent_scale)
+        end_powers = power(end_logits, slope, origin, FUSED)
         total += row_sum(end_powers)
     if SAFE:
         total = tl.where(total == 0.0, 1.0, total)
@@ -160,7 +163,7 @@ def tile_forward(
             keep_packed(x), mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
-        powers = exp_of_difference(logits, largest, exponent_scale)
+        powers = power(logits, slope, origin, FUSED)
     y = (powers * factor).to(out_ptr.dtype.element_ty)
     if EXACT:
         tl.store(out_ptr + out_base + column, y)
@@ -172,7 +175,7 @@ def tile_forward(
                 keep_packed(rest_x), mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
                 PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
-            rest_powers = exp_of_difference(rest_logits, largest, exponent_scale)
+            rest_powers = power(rest_logits, slope, origin, FUSED)
         rest_y = (rest_powers * factor).to(out_ptr.dtype.element_ty)
         inside = row_ok & (rest_column // VECTOR * VECTOR < n_whole)
         tl.store(out_ptr + out_base + rest_column, rest_y, mask=inside)

@@ -14,14 +14,15 @@ from softmax_exp.kernels.long_rows_shared import LANES, SIZES
 from softmax_exp.kernels.long_rows_tiles import (
     NEG_INF,
     combine,
+    exact_share,
     held,
     help_row,
     pack,
     poll,
-    powers_of,
     publish,
     reference_of,
 )
+from softmax_exp.kernels.tile import exponent_of, power
 
 
 @gluon.jit(do_not_specialize=SIZES)
@@ -36,6 +37,7 @@ def held_forward(
     narrow: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
     HALF: gl.constexpr = CHUNK // 2
     N: gl.constexpr = HALF // TILE
+    FUSED: gl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16
     buffer = gl.allocate_shared_memory(x_ptr.dtype.element_ty, [N, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     program = gl.program_id(0)
     row = program // n_chunks
@@ -71,12 +73,13 @@ def held_forward(
         largest = gl.maximum(largest, buffer.index(t).load(layout))
     largest = gl.max(largest, axis=0).to(gl.float32)
     reference = reference_of(largest)
-    total = powers_of(held(tiles[0]), reference, exponent_scale)
+    slope, origin = exponent_of(reference, exponent_scale, FUSED)
+    total = power(held(tiles[0]).to(gl.float32), slope, origin, FUSED)
     for t in gl.static_range(1, N):
-        total += powers_of(held(tiles[t]), reference, exponent_scale)
+        total += power(held(tiles[t]).to(gl.float32), slope, origin, FUSED)
     for t in range(N):
-        total += powers_of(buffer.index(t).load(layout), reference, exponent_scale)
-    total = gl.sum(total, axis=0)
+        total += power(buffer.index(t).load(layout).to(gl.float32), slope, origin, FUSED)
+    total = gl.sum(total, axis=0) * exact_share(reference, slope, origin, FUSED)
 
     if OVERLAP:
         gdc_wait()
@@ -86,16 +89,18 @@ def held_forward(
     lane = gl.arange(0, LANES, layout=narrow)
     word = help_row(word, words, j, k, n_chunks, x, 0, n_cols, exponent_scale, lane, CHUNK, LANES)
     reference, factor = combine(word, j, n_chunks, exponent_scale, SAFE)
+    slope, origin = exponent_of(reference, exponent_scale, FUSED)
+    factor *= exact_share(reference, slope, origin, FUSED)
 
     for t in range(N):
-        powers = powers_of(buffer.index(t).load(layout), reference, exponent_scale) * factor
+        powers = power(buffer.index(t).load(layout).to(gl.float32), slope, origin, FUSED) * factor
         column = first + t * TILE + i
         if EXACT:
             gl.store(y + column, powers.to(y_ptr.dtype.element_ty))
         else:
             gl.store(y + column, powers.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)
     for t in gl.static_range(N):
-        powers = powers_of(held(tiles[t]), reference, exponent_scale) * factor
+        powers = power(held(tiles[t]).to(gl.float32), slope, origin, FUSED) * factor
         column = first + HALF + t * TILE + i
         if EXACT:
             gl.store(y + column, powers.to(y_ptr.dtype.element_ty))

@@ -14,6 +14,7 @@ from softmax_exp.kernels.long_rows_tiles import (
     NEG_INF,
     combine,
     count_missing,
+    exact_share,
     held,
     help_row,
     load_tiles,
@@ -21,13 +22,13 @@ from softmax_exp.kernels.long_rows_tiles import (
     pick_missing,
     poll,
     poll_again,
-    powers_of,
     publish,
     row_span,
     store_tile,
     tiles_sums,
     unpack,
 )
+from softmax_exp.kernels.tile import exponent_of, power
 
 SIZES = ["x_stride", "y_stride", "dy_stride", "dx_stride", "n_cols", "n_chunks", "n_words", "spins"]
 # Columns read at a time by a program that helps: few, so that they cost no registers where nobody does.
@@ -47,8 +48,11 @@ def clear_words(words, n_words, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
 def write_softmax(y, tiles, reference, factor, first, low, high, exponent_scale, N: tl.constexpr,
                   TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr, EXACT: tl.constexpr):  # fmt: skip
     """Store exp((x - reference) * scale) * factor."""
+    FUSED: tl.constexpr = tiles[0].dtype.primitive_bitwidth == 16
+    slope, origin = exponent_of(reference, exponent_scale, FUSED)
+    factor *= exact_share(reference, slope, origin, FUSED)
     for t in tl.static_range(N):
-        powers = powers_of(held(tiles[t]), reference, exponent_scale)
+        powers = power(held(tiles[t]).to(tl.float32), slope, origin, FUSED)
         store_tile(y, powers * factor, first + t * TILE, low, high, TILE, VECTOR, ACCESS, EXACT)
 
 

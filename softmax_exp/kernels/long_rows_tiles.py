@@ -10,7 +10,8 @@ maximum is -inf). Forward and backward kernels build on this, in Triton and in G
 import triton
 import triton.language as tl
 
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+from softmax_exp.kernels.tile import INTERPRETED, exponent_of, fused_multiply_add, power
+
 NEG_INF = tl.constexpr(float("-inf"))
 
 # Polls one word until it is not 0, at most $2 times more. In assembly: a loop in Triton would have a barrier each turn.
@@ -117,17 +118,29 @@ def powers_of(v, reference, exponent_scale):
 
 
 @triton.jit
+def exact_share(reference, slope, origin, FUSED: tl.constexpr):
+    """exp((reference - reference) * scale) = 1 over what `power` has for it: other chunks have another origin."""
+    if FUSED:
+        share = tl.exp2(-fused_multiply_add(reference, slope, -origin))
+    else:
+        share = 1.0
+    return share
+
+
+@triton.jit
 def tiles_sums(tiles, exponent_scale, N: tl.constexpr):
     """Maximum of a chunk, and sum of exp((x - maximum) * scale)."""
+    FUSED: tl.constexpr = tiles[0].dtype.primitive_bitwidth == 16
     largest = tiles[0]
     for t in tl.static_range(1, N):
         largest = tl.maximum(largest, tiles[t])
     largest = tl.max(largest, axis=0).to(tl.float32)
     reference = reference_of(largest)
-    total = powers_of(held(tiles[0]), reference, exponent_scale)
+    slope, origin = exponent_of(reference, exponent_scale, FUSED)
+    total = power(held(tiles[0]).to(tl.float32), slope, origin, FUSED)
     for t in tl.static_range(1, N):
-        total += powers_of(held(tiles[t]), reference, exponent_scale)
-    return largest, tl.sum(total, axis=0)
+        total += power(held(tiles[t]).to(tl.float32), slope, origin, FUSED)
+    return largest, tl.sum(total, axis=0) * exact_share(reference, slope, origin, FUSED)
 
 
 @triton.jit

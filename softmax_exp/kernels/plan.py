@@ -86,7 +86,7 @@ def plan(
     vector = 1 if access == "scalar" else 16 // itemsize
     # The tile holds whole vectors; the ends of shifted rows are beside it.
     width = max(n_cols // vector if access == "shifted" else -(-n_cols // vector), 1) * vector
-    queries = 64 if mask not in ("none", "causal") else 0
+    queries = 512 if mask not in ("none", "causal") else 0
     kernel = overrides.get("kernel") or _kernel(width * itemsize, itemsize, mode, mask, gpu)
     if kernel == "two_pass":
         chosen = Plan("two_pass", 1, 4096, 0, 8, 2, False, 0, False, queries, access)
@@ -95,7 +95,9 @@ def plan(
     else:
         rows, warps, packed = _tile(width * itemsize, itemsize, mode, mask, access)
         warps = int(overrides.get("num_warps", warps))
-        chosen = Plan("tile", rows, next_power_of_2(width), 0, warps, 1, packed, 0, False, queries, access)
+        # Rows of 32 KiB of 16-bit elements gained a point by it; shorter and longer ones, and float32, nothing.
+        rotated = packed and (mode, mask) == ("forward", "none") and width * itemsize == 32 * _KIB
+        chosen = Plan("tile", rows, next_power_of_2(width), 0, warps, 1, packed, 0, rotated, queries, access)
         chosen = _with_rest(chosen, width, itemsize)
     return _with_overrides(chosen, overrides, width, itemsize)
 
@@ -116,35 +118,44 @@ def _tile(row_bytes: int, itemsize: int, mode: str, mask: str, access: str) -> t
     size = next_power_of_2(row_bytes)
     biased = mask not in ("none", "causal")
     packed = itemsize == 2 and size >= 32 * _KIB and not biased
-    if size <= 512:
-        return 4096 // size, 4, False
-    rows = 2 if size <= _KIB or (biased and size <= 4 * _KIB and access != "shifted") else 1
+    if size < _KIB:
+        return (4, 1, False) if (size, itemsize) == (512, 4) else (4096 // size, 4, False)
     if access == "shifted":
         # Every warp of a row computes its ends: 2 to 4 KiB of a row a warp, so that they are few.
         most = 16 if itemsize == 4 or size > 32 * _KIB else 4
+        rows = 2 if size <= _KIB else 1
         return rows, max(1, min(most, next_power_of_2(row_bytes // (2 * _KIB) + 1) // 2)), packed
-    if size <= _KIB and (mode, mask) == ("forward", "none"):
-        rows = 4
     kind = "backward" if mode == "backward" else "forward"
     kind += " masked" if biased else " causal" if mask == "causal" else ""
-    return rows, _WARPS[kind][max(1, size // _KIB)][itemsize // 4], packed
+    rows, warps = _ROWS_AND_WARPS[kind][size // _KIB][itemsize // 4]
+    return rows, warps, packed
 
 
-# Warps for elements of (2, 4) bytes, by the KiB of a row. The best of sweeps on an H200 for forward, backward and 4 KiB
-# of the others: two vectors a thread to 16 KiB, then as many warps as let two programs and more share an SM. Causal and
-# masked rows cost more to compute, and want more of a row in a thread; the rest of theirs follows from that, not swept.
-_WARPS: dict[str, dict[int, tuple[int, int]]] = {
+# Rows a program and warps for elements of (2, 4) bytes, by the KiB of a row. The best of sweeps on an H200 for forward,
+# backward and 4 KiB of the others: two vectors a thread to 16 KiB, then as many warps as let two programs and more
+# share an SM. Causal and masked rows cost more to compute, and want more of a row in a thread; the rest of theirs
+# follows from that, not swept.
+_ROWS_AND_WARPS: dict[str, dict[int, tuple[tuple[int, int], tuple[int, int]]]] = {
     "forward": {
-        1: (2, 2), 2: (2, 2), 4: (4, 4), 8: (8, 1), 16: (16, 16), 32: (4, 16), 64: (16, 32), 128: (32, 32),
+        1: ((4, 2), (4, 1)), 2: ((1, 2), (2, 2)), 4: ((1, 4), (1, 4)), 8: ((2, 16), (2, 16)), 16: ((1, 16), (1, 16)),
+        32: ((1, 4), (1, 16)), 64: ((1, 16), (1, 32)), 128: ((1, 32), (1, 32)),
     },
     "forward causal": {
-        1: (1, 1), 2: (1, 1), 4: (1, 1), 8: (2, 1), 16: (4, 4), 32: (4, 16), 64: (16, 32), 128: (32, 32),
+        1: ((2, 1), (2, 1)), 2: ((1, 1), (1, 1)), 4: ((1, 2), (1, 1)), 8: ((1, 2), (1, 2)), 16: ((1, 4), (1, 4)),
+        32: ((1, 4), (1, 16)), 64: ((1, 16), (1, 32)), 128: ((1, 32), (1, 32)),
     },
     "forward masked": {
-        1: (1, 1), 2: (2, 2), 4: (4, 4), 8: (4, 4), 16: (8, 8), 32: (16, 16), 64: (32, 32), 128: (32, 32),
+        1: ((2, 1), (2, 1)), 2: ((2, 2), (2, 2)), 4: ((1, 4), (1, 4)), 8: ((1, 4), (1, 4)), 16: ((1, 8), (1, 8)),
+        32: ((1, 16), (1, 16)), 64: ((1, 32), (1, 32)), 128: ((1, 32), (1, 32)),
     },
-    "backward": {1: (2, 2), 2: (2, 2), 4: (4, 4), 8: (8, 8), 16: (16, 16), 32: (16, 16), 64: (32, 32)},
-    "backward causal": {1: (1, 1), 2: (1, 1), 4: (2, 2), 8: (4, 4), 16: (8, 8), 32: (16, 16), 64: (32, 32)},
+    "backward": {
+        1: ((2, 2), (2, 2)), 2: ((1, 2), (1, 2)), 4: ((1, 4), (1, 4)), 8: ((1, 8), (1, 8)), 16: ((1, 16), (1, 16)),
+        32: ((1, 16), (1, 16)), 64: ((1, 32), (1, 32)),
+    },
+    "backward causal": {
+        1: ((2, 1), (2, 1)), 2: ((1, 1), (1, 1)), 4: ((1, 4), (1, 4)), 8: ((1, 4), (1, 4)), 16: ((1, 8), (1, 8)),
+        32: ((1, 16), (1, 16)), 64: ((1, 32), (1, 32)),
+    },
 }  # fmt: skip
 
 

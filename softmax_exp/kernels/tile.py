@@ -8,6 +8,8 @@ has whole vectors from 0 to `n_whole`, and two ends of less than a vector, which
 import triton
 import triton.language as tl
 
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
 
 @triton.jit
 def locate_rows(
@@ -190,6 +192,42 @@ def exp_of_difference(logits, largest, exponent_scale):
     The difference comes first: with log2(e) folded into both terms, the largest float32 would overflow.
     """
     return tl.exp2((logits - largest) * exponent_scale)
+
+
+@triton.jit
+def exponent_of(largest, exponent_scale, FUSED: tl.constexpr):
+    """(slope, origin) of a row, with which `power` gives exp((x - largest) * scale), up to a factor common to the row.
+
+    FUSED: for x of 16 bits, whose conversions and powers, not the memory, would else set the pace: one multiply-add
+    instead of a subtraction and a product. It rounds once, so that origin's own rounding is the row's common factor;
+    |origin| is kept below 2^26, where that factor is near 1. A row with larger values has powers of nothing but 1 and
+    0, since 16-bit numbers differ by a 2^-11th part at least, and with a lesser slope it still has.
+    """
+    if FUSED:
+        slope = tl.minimum(exponent_scale, 67108864.0 / tl.abs(largest))
+    else:
+        slope = exponent_scale
+    return slope, largest * slope if FUSED else largest
+
+
+@triton.jit
+def power(logits, slope, origin, FUSED: tl.constexpr):
+    """A power of 2 by what `exponent_of` returned."""
+    if FUSED:
+        exponent = fused_multiply_add(logits, slope, -origin)
+    else:
+        exponent = (logits - origin) * slope
+    return tl.exp2(exponent)
+
+
+@triton.jit
+def fused_multiply_add(a, b, c):
+    """Returns a * b + c, rounded once."""
+    if INTERPRETED:
+        result = (a.to(tl.float64) * b + c).to(tl.float32)
+    else:
+        result = tl.fma(a, b, c)
+    return result
 
 
 @triton.jit

@@ -24,7 +24,7 @@ def case(n_cols, mode="forward", dtype="fp16", mask="none", access="aligned", ke
 
 
 CAUSAL = dict(CAUSAL=True, SPLIT="query")
-MASKED = dict(MASK="additive", MASK_ACCESS="aligned", QUERIES=64, SCALED=True)
+MASKED = dict(MASK="additive", MASK_ACCESS="aligned", QUERIES=512, SCALED=True)
 CASES = {
     "256": case(256),
     "512": case(512),
@@ -37,6 +37,7 @@ CASES = {
     "1000": case(1000),
     "1185": case(1185, access="shifted"),
     "12289": case(12289, access="shifted"),
+    "1024 causal": case(1024, mask="causal", **CAUSAL),
     "2048 causal": case(2048, mask="causal", **CAUSAL),
     "2048 additive": case(2048, mask="additive", **MASKED),
     "2048 boolean wide": case(2048, mask="boolean", **(MASKED | dict(MASK="boolean", QUERIES=0, SPLIT="x", WIDE=True))),
@@ -79,7 +80,7 @@ def test_rows_move_by_vectors(compiled, name):
     assert narrow == 0 or "shifted" in str(CASES[name])
 
 
-@pytest.mark.parametrize("name", ["256", "2048 fp32"])
+@pytest.mark.parametrize("name", ["256", "1024 causal"])
 def test_rows_of_one_warp_need_no_shared_memory(compiled, name):
     counts = compiled[name]
     assert "LDS" not in counts and "STS" not in counts and "BAR" not in counts

@@ -157,6 +157,31 @@ def test_extremes_of_float32(device):
     assert_close(softmax(x), oracle(x), torch.float32)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scale", [None, 300.0])
+@pytest.mark.parametrize("n_cols", [9, 4096, 40000])
+def test_extremes_of_16_bits(dtype, scale, n_cols, device):
+    """Values whose multiple by log2(e) or by the scale overflows, neighbours, ties, and all that is far below them."""
+    info = torch.finfo(dtype)
+    largest, below = info.max, info.max * (1 - info.eps / 2)
+    rows = [
+        [largest, below, 0, -largest],
+        [largest, largest, below, 1],
+        [-largest, -largest, -largest, -math.inf],
+        [-below, -largest, -math.inf, -largest],
+        [largest / 2**5, largest / 2**5 * (1 - info.eps), 0, 1],
+        [info.tiny, 0, -info.tiny, info.tiny * info.eps],
+        [10_000, 10_000 * (1 - info.eps), 9_000, -10_000],
+        [60, 59.5, -60, 0],
+        [0, -largest, -largest, -math.inf],
+    ]
+    x = torch.full((len(rows), n_cols), -math.inf, dtype=dtype, device=device)
+    x[:, :4] = torch.tensor(rows, dtype=torch.float64).to(dtype).to(device)
+    x[2] = -largest
+    x = x.roll(n_cols // 2, -1)
+    assert_close(softmax(x, scale=scale), oracle(x, scale=scale), dtype)
+
+
 def test_uniform_bfloat16(device):
     assert (softmax(torch.zeros(1, 512, dtype=torch.bfloat16, device=device)) == 1 / 512).all()
 
