@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, "-m", "softmax_exp"]
 ALL = "eager,torch.compile,triton-simple,triton,liger,flag_gems"
 COMMON = [f"variants=[{ALL}]", "baseline=triton", "tracking=off", "measure.budget_s=0.6"]
-COMMON += ["measure.first_call_deadline_s=60", "measure.measure_deadline_s=60"]
+COMMON += ["measure.first_call_deadline_s=40", "measure.measure_deadline_s=60"]
 FORWARD_ONLY = "variants=[eager,torch.compile,triton,liger,flag_gems]"
 PARTS = {  # in the order of their weight, should the time end
     "forward": ["experiment=rows"],
