@@ -5,6 +5,7 @@ Columns count from the row's `base`, the first 16-byte boundary in it: a row tha
 has whole vectors from 0 to `n_whole`, and two ends of less than a vector, which only `shifted` access has.
 """
 
+# pyright: reportAttributeAccessIssue=false
 import triton
 import triton.language as tl
 
