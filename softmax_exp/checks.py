@@ -160,6 +160,14 @@ def tracking_faults(tracking: dict[str, Any]) -> Iterator[str]:
         yield "tracking.experiment ('') must be a name"
 
 
+def placement_faults(placement: dict[str, Any], device: str) -> Iterator[str]:
+    """Faults of the keys under `placement`."""
+    if placement["gpu_model"] is not None and not placement["gpu_model"].strip():
+        yield "placement.gpu_model ('') must be a part of a GPU's name, e.g. H200, or null"
+    elif placement["gpu_model"] is not None and device == "cpu":
+        yield f"placement.gpu_model ({placement['gpu_model']}) would be ignored with device=cpu; set device=auto"
+
+
 def too_large(case: Case) -> Iterator[str]:
     """A fault where the machine cannot hold the case: x and its like, 4 times for forward and 7 times otherwise."""
     needed = (4 if case.mode == "forward" else 7) * case.tensor_bytes

@@ -7,12 +7,15 @@ In: overrides on the command line.  Out: the sweep's folder and an exit status: 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import os
 import secrets
 import shlex
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,12 +28,14 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from softmax_exp import compose, config, stops, worker
+from softmax_exp import compose, config, engine, stops, worker
 from softmax_exp.checks import ConfigError
 from softmax_exp.config import Experiment
 from softmax_exp.guard import in_words
 from softmax_exp.records import Status, Sweep, append_line, now, write_whole
 from softmax_exp.redaction import redact
+
+LISTEN_S = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,7 +108,7 @@ def run(
     jobs.n_jobs, ended = n_jobs, None
     try:
         if launch is not None:
-            launch(run_jobs)
+            launch(functools.partial(run_jobs, run=sweep.begin()))
     except stops.Stopped as stopped:
         ended = stopped.status
     except jobs.Unkept as error:
@@ -113,9 +118,13 @@ def run(
         print(redact(f"the launcher failed: {type(error).__name__}: {str(error).strip()[:300]}"), file=sys.stderr)
         ended = 1
     try:
+        if stops.asked():
+            ended = stops.status()  # also where job processes went first, and the launcher failed for it
         if stops.hurried():
             jobs.abandon()
         else:
+            sweep.dismiss()
+            sweep.wait_for_jobs()
             jobs.finish(sweep, first)
         status = exit_status(sweep)
     except stops.Stopped as stopped:
@@ -130,16 +139,46 @@ def run(
     return ended or status
 
 
-def run_jobs(composed: DictConfig) -> None:
-    """One chunk, Hydra's task function, in this process or in one that a launcher made."""
-    from softmax_exp import jobs
-
+def run_jobs(composed: DictConfig, run: str = "") -> None:
+    """One chunk, Hydra's task function, in this process or in one that a launcher made for that run of the sweep."""
     experiments = config.jobs_of(composed)
-    in_another_process = stops.join()
-    stops.check()
-    if in_another_process:
+    with stops.in_job() as in_another_process:
+        if not in_another_process:
+            stops.check()
+            return _run_jobs(experiments)
         worker.end_with_parent()  # joblib's job processes would outlive a killed sweep
         worker.take_parents_threads()
+        engine.undo_local_submitit()
+        sweep = Sweep(experiments[0].folder)
+        with sweep.joined(run) as wanted, contextlib.suppress(stops.Stopped):
+            if wanted:
+                with _heard_from(sweep, run):
+                    _run_jobs(experiments)
+
+
+@contextlib.contextmanager
+def _heard_from(sweep: Sweep, run: str) -> Iterator[None]:
+    """End the jobs that run in this process as by SIGTERM, once their run of the sweep is over."""
+    over = threading.Event()
+
+    def listen() -> None:
+        while not over.wait(LISTEN_S):
+            with contextlib.suppress(OSError):
+                if not sweep.wants(run):
+                    return os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _run_jobs(experiments: list[Experiment]) -> None:
+    from softmax_exp import jobs
+
     first = experiments[0]
     sweep = Sweep(first.folder)
     with jobs.kept():
@@ -148,10 +187,7 @@ def run_jobs(composed: DictConfig) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "config.yaml", _config_of(experiments))
     for experiment in experiments:
-        with sweep.joined() if in_another_process else contextlib.nullcontext(True) as still_wanted:
-            if not still_wanted:
-                return
-            _run_job(experiment, folder)
+        _run_job(experiment, folder)
 
 
 def _run_job(experiment: Experiment, folder: Path) -> None:

@@ -29,15 +29,16 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from softmax_exp import config, guard
+from softmax_exp import config, guard, launching
 from softmax_exp.checks import ConfigError
 from softmax_exp.config import Experiment
 from softmax_exp.loader import JOBS, Loader
+from softmax_exp.records import Sweep
 from softmax_exp.redaction import note_secrets, redact
 
 PACKAGE = Path(__file__).parent
 CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "conf" / "config.yaml").is_file() else None
-_OURS = tuple(f"{name}=" for name in config.BESIDE if name != "tracking")
+_OURS = tuple(f"{name}=" for name in config.BESIDE if name not in config.ELSEWHERE)
 _N_CHUNKS, _LARGEST_CHUNK = 200, 100  # where the user has no wish
 CONF = CHECKOUT / "conf" if CHECKOUT else PACKAGE / "conf"
 
@@ -110,7 +111,8 @@ class Plan:
             task_function=task,
             config=self.master,
         )
-        launcher.launch([chunk.launched for chunk in self.chunks], initial_job_idx=0)
+        jobs = [chunk.launched for chunk in self.chunks]
+        launching.launch(launcher, self.master.hydra, jobs, Sweep(self.folder).dismiss)
 
 
 @dataclass
@@ -214,7 +216,8 @@ def _expand(overrides: list[str], config_dir: str | None) -> Expansion:
 
 
 def register_schema() -> None:
-    """Put the schema where the defaults list of conf/config.yaml finds it."""
+    """Put the schema where the defaults list of conf/config.yaml finds it, and what presets need where they do."""
+    launching.register()
     ConfigStore.instance().store(name="schema", node=config.schema_node())
 
 

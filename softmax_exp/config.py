@@ -19,10 +19,10 @@ from softmax_exp.cases import DISTRIBUTIONS, DTYPE_ALIASES, ITEMSIZE, LAYOUTS, M
 from softmax_exp.checks import ConfigError
 from softmax_exp.redaction import redact, redact_values
 
-# Keys that say nothing of what is measured.
-BESIDE = ("tracking", "outputs", "chunk", "sweep_id", "resume", "retry", "job", "remaining", "jobs")
+ELSEWHERE = ("tracking", "placement")  # kept with a config, but they say nothing of what is measured
+BESIDE = (*ELSEWHERE, "outputs", "chunk", "sweep_id", "resume", "retry", "job", "remaining", "jobs")  # nor do these
 
-__all__ = ["ConfigError", "Experiment", "MeasureSettings", "TrackingSettings", "from_fields", "read", "redact"]
+__all__ = ["ConfigError", "Experiment", "MeasureSettings", "TrackingSettings", "from_fields", "hash_of", "read"]
 
 
 def key(
@@ -96,6 +96,14 @@ class TrackingSettings:
 
 
 @dataclass(frozen=True)
+class PlacementSettings:
+    """Where cases may be measured; the keys under `placement`."""
+
+    gpu_model: str | None = key(None)
+    """A part of the GPU's name, e.g. `H200`: a case that comes to another GPU is SKIPPED. None: any."""
+
+
+@dataclass(frozen=True)
 class Schema:
     """Every key of a config as it is composed; what each means stands in conf/config.yaml."""
 
@@ -120,6 +128,7 @@ class Schema:
     baseline: str | None = key("eager")
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
+    placement: PlacementSettings = field(default_factory=PlacementSettings)
     outputs: str | None = key(None)
     chunk: int | None = key(None, ge=1)
     resume: Any = None
@@ -140,6 +149,7 @@ class Experiment:
     baseline: str | None
     measure: MeasureSettings
     tracking: TrackingSettings
+    placement: PlacementSettings
     outputs: Path
     sweep_id: str
     config: dict[str, Any]
@@ -158,14 +168,19 @@ class Experiment:
     @property
     def config_hash(self) -> str:
         """Identity of what is measured and how: the same for every sweep, place and store of the results."""
-        return stable_hash({name: value for name, value in self.config.items() if name != "tracking"})
+        return hash_of(self.config)
+
+
+def hash_of(fields: dict[str, Any]) -> str:
+    """`Experiment.config_hash` of a kept config."""
+    return stable_hash({name: value for name, value in fields.items() if name not in ELSEWHERE})
 
 
 def schema_node() -> DictConfig:
     """The schema as a config that can be merged into; `variant_args` takes any key."""
     node = OmegaConf.structured(Schema)
     OmegaConf.set_readonly(node, False)
-    for name in ("measure", "tracking"):
+    for name in ("measure", *ELSEWHERE):
         OmegaConf.set_readonly(node[name], False)
     OmegaConf.set_struct(node.variant_args, False)
     return node
@@ -208,6 +223,7 @@ def read(config: DictConfig, given: Collection[str] = (), raw: Any = None) -> Ex
             *variant_checks.variant_faults(plain["variants"], plain["baseline"]),
             *checks.measure_faults(plain["measure"]),
             *checks.tracking_faults(plain["tracking"]),
+            *checks.placement_faults(plain["placement"], plain["device"]),
         ]
     )
     plain["variant_args"], faults = variant_checks.arguments_by_variant(plain["variant_args"], plain["variants"])
@@ -219,7 +235,7 @@ def read(config: DictConfig, given: Collection[str] = (), raw: Any = None) -> Ex
     names = plain["variants"]
     kept = {name: plain[name] for name in plain if name not in (*checks.SIZES, *BESIDE)}
     # a value that came from the environment may be a secret: what is kept is the name of its variable
-    kept["tracking"] = raw["tracking"]
+    kept |= {name: raw[name] for name in ELSEWHERE}
     return Experiment(
         case=case,
         variants=tuple(names),
@@ -227,6 +243,7 @@ def read(config: DictConfig, given: Collection[str] = (), raw: Any = None) -> Ex
         baseline=plain["baseline"] if plain["baseline"] in names else None,
         measure=MeasureSettings(**plain["measure"]),
         tracking=TrackingSettings(**plain["tracking"]),
+        placement=PlacementSettings(**plain["placement"]),
         outputs=Path(plain["outputs"] or "outputs").absolute(),
         sweep_id=plain["sweep_id"] or "",
         config=redact_values(kept),

@@ -1,6 +1,7 @@
 """One timed case a device at a time, whoever measures: other workers, other sweeps, other users of the host.
 
-In: what names the device, and a listener for the message that it is waited for.  Out: a lock gone with its process.
+In: what names the devices that would do, and a listener for the message that they are waited for.  Out: a lock that
+is gone with its process.
 """
 
 from __future__ import annotations
@@ -11,37 +12,51 @@ import math
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 PATIENCE_S = 2.0  # workers of one sweep take turns; what lasts longer is worth a line
 
 
 @contextlib.contextmanager
-def held(device: str | None, tell: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Hold a device for one case: a GPU by its UUID, the CPU by its host. Processes of other users wait as well.
+def held(devices: Sequence[str], tell: Callable[[dict[str, Any]], None]) -> Iterator[str]:
+    """Hold one of the devices for one case: a GPU by its UUID, the CPU by its host; the first that is or comes free.
 
     The lock is a name in Linux's abstract socket space: no file to protect or to clean up, gone with the process.
+    Processes of other users wait as well.
     """
     with socket.socket(socket.AF_UNIX) as lock:
         started, told = time.monotonic(), ""
-        while device is not None:
-            try:
-                lock.bind(f"\0softmax_exp {device}")
-                lock.listen(1)  # so that those who wait can ask whose it is
-                break
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
+        while (device := _bound(lock, devices)) is None:
             if not told:
-                what = "the CPU" if device == "cpu" else f"the GPU {device}"
-                told = f"waiting for {what}: {_holder(device)} measures on it"
+                told = f"waiting for {_in_words(devices)}"
                 tell({"event": "phase", "phase": told, "variant": "", "deadline_s": math.inf})
             elif time.monotonic() - started > PATIENCE_S:
                 started = math.inf  # once is enough
                 tell({"event": "waiting", "message": told})
             time.sleep(0.02)
-        yield
+        yield device
+
+
+def _bound(lock: socket.socket, devices: Sequence[str]) -> str | None:
+    """The device whose name the lock could take."""
+    for device in devices:
+        try:
+            lock.bind(f"\0softmax_exp {device}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            continue
+        lock.listen(1)  # so that those who wait can ask whose it is
+        return device
+    return None
+
+
+def _in_words(devices: Sequence[str]) -> str:
+    if len(devices) > 1:
+        return f"one of {len(devices)} GPUs, all of which are measured on"
+    what = "the CPU" if devices[0] == "cpu" else f"the GPU {devices[0]}"
+    return f"{what}: {_holder(devices[0])} measures on it"
 
 
 def _holder(device: str) -> str:

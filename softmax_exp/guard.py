@@ -16,12 +16,13 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
+from softmax_exp import engine
 from softmax_exp.checks import OURS, ConfigError, nearest, unknown_key
 from softmax_exp.config import Schema
 
 GROUPS = ("workload", "measure", "tracking", "experiment")
 ONCE = ("outputs", "tracking", "experiment", "chunk", "resume", "retry")  # one for a whole sweep
-OPEN_TO_USERS = re.compile(r"hydra/launcher|hydra\.(mode|searchpath|launcher\..*|sweeper\.params\..*)")
+OPEN_TO_USERS = re.compile(r"hydra/launcher|hydra\.(mode|searchpath|launcher\..*|sweeper\.(params\..*|max_batch_size))")
 FIXED = {  # what a config may not change in Hydra: it would run code, or put files elsewhere
     "callbacks": {},
     "sweeper._target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
@@ -71,8 +72,12 @@ def refuse_code(composed: DictConfig) -> None:
             raise ConfigError(f"hydra.{dotted} ({found}) cannot be set; it must stay {expected}")
     assert isinstance(hydra, dict)
     launcher = dict(hydra["launcher"])
+    target = launcher.pop("_target_", None)
     known = [f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover(Launcher)]
-    if launcher.pop("_target_", None) not in known or "_target_" in str(launcher):
+    for name, (ours, extra) in engine.PLUGINS.items():
+        if target == ours and target not in known:
+            raise ConfigError(f"hydra/launcher ({name}) needs a plugin of Hydra: pip install 'softmax_exp[{extra}]'")
+    if target not in known or "_target_" in str(launcher):
         raise ConfigError("hydra.launcher must not name code to call (_target_); choose one by hydra/launcher=…")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from softmax_exp import correctness, environment, report, stops, tracking, variants, worker
+from softmax_exp import correctness, engine, environment, report, stops, tracking, variants, worker
 from softmax_exp.config import Experiment
 from softmax_exp.display import Display
 from softmax_exp.records import Record, Status, Sweep, append_lines, now
@@ -69,8 +69,8 @@ def kept() -> Iterator[None]:
         raise Unkept(f"the sweep is stopped, because its results cannot be kept: {error}") from error
 
 
-def environments(devices: list[str], log: Path) -> dict[str, str]:
-    """The environment hash of each device that is wished for. RuntimeError where the measuring process fails."""
+def environments(devices: list[str], log: Path) -> dict[str, set[str]]:
+    """The environment hashes of what each device wish allows. RuntimeError where the measuring process fails."""
     global _worker
     _worker = worker.Worker()
     try:
@@ -79,7 +79,10 @@ def environments(devices: list[str], log: Path) -> dict[str, str]:
         _worker.stop()
         raise RuntimeError(f"the measuring process does not start: {lost}") from lost
     host = environment.describe_host()
-    return {wish: environment.environment_hash({"host": host, "device": found[wish]}) for wish in devices}
+    return {
+        wish: {environment.environment_hash({"host": host, "device": facts}) for facts in found[wish] or [{}]}
+        for wish in devices
+    }
 
 
 def run_case(experiment: Experiment) -> None:
@@ -92,7 +95,7 @@ def run_case(experiment: Experiment) -> None:
         if _session is None:
             _session = Session(experiment, folder / "worker.log")
     session, case = _session, experiment.case
-    measured, again = _to_measure(experiment)
+    given, (measured, again) = engine.assignment(), _to_measure(experiment)
     started_at = now()
     records: list[Record] = []
     samples: list[str] = []
@@ -102,7 +105,7 @@ def run_case(experiment: Experiment) -> None:
     def hear(event: dict[str, Any]) -> None:
         kind = event.pop("event")
         if kind == "result" and event["variant"] not in again:
-            event |= {"measured_again": again}
+            event |= {"measured_again": again, "placement": _placement(session, given, event)}
             with kept():
                 append_lines(folder / "samples.jsonl", samples)  # before the first record that rests on them
                 samples.clear()
@@ -129,6 +132,7 @@ def run_case(experiment: Experiment) -> None:
         "variant_args": experiment.variant_args,
         "baseline": experiment.baseline,
         "settings": asdict(experiment.measure),
+        "place": {"gpu_model": experiment.placement.gpu_model, "assignment": asdict(given)},
     }
     with stops.deferred(session.worker.stop_soon):
         session.worker.measure(request, folder / "worker.log", hear)
@@ -191,6 +195,18 @@ def _report(sweep: Sweep, untimed: Session | None) -> list[Path]:
     except Exception as error:  # whatever is wrong with it, the records are kept and MLflow must still hear of them
         print(redact(f"no report: {type(error).__name__}: {error}"), file=sys.stderr)
         return []
+
+
+def _placement(session: Session, given: engine.Assignment, event: dict[str, Any]) -> dict[str, Any]:
+    """The `placement` of a record."""
+    where = {
+        "host": session.host["hostname"],
+        "gpu_uuid": session.device.get("uuid"),
+        "launcher": given.launcher,
+        "visible_devices": given.visible_devices,
+        "refused": event.pop("refused", None),
+    }
+    return {name: value for name, value in where.items() if value is not None}
 
 
 def _to_measure(experiment: Experiment) -> tuple[list[str], list[str]]:

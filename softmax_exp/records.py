@@ -12,17 +12,19 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from softmax_exp import manifest
 from softmax_exp.cases import finite
 
 LAST_JOBS_S = 15.0
+_RUN_DIGITS = 16
 FORMAT = 1  # raised when a field changes its meaning
 
 
@@ -73,6 +75,8 @@ class Record:
     config_hash: str = ""
     kernel_hash: str = ""
     environment_hash: str = ""
+    placement: dict[str, Any] = field(default_factory=dict)
+    """Where it ran: host, gpu_uuid, launcher, visible_devices; `refused` where the job was not to run there."""
     input_checksum: str = ""
     started_at: str = ""
     format: int = FORMAT
@@ -302,31 +306,54 @@ class Sweep:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Run this sweep, alone. BlockingIOError where another process does, OSError where it is read-only."""
-        (self.folder / "jobs").mkdir(exist_ok=True)
-        with self.manifest_path.open("r+") as file, _directory(self.folder / "jobs") as jobs:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            deadline = time.monotonic() + LAST_JOBS_S
-            while True:  # job processes of a run that was killed a moment ago
-                try:
-                    fcntl.flock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.02)
-            fcntl.flock(jobs, fcntl.LOCK_UN)
+        with self.manifest_path.open("r+") as file:
+            _lock(file, wait_s=0.5)  # a job process may be looking whether its own run still goes on
+            self.wait_for_jobs()  # of a run that was killed a moment ago
+            (self.folder / "jobs").mkdir(exist_ok=True)
             yield
 
-    @contextlib.contextmanager
-    def joined(self) -> Iterator[bool]:
-        """Run a job of this sweep in another process than its own; False where that process is gone."""
-        with self.manifest_path.open() as file, _directory(self.folder / "jobs") as jobs:
-            fcntl.flock(jobs, fcntl.LOCK_SH)
+    def begin(self) -> str:
+        """Begin a run of this sweep, which must be held: a name by which its job processes know it."""
+        run = secrets.token_hex(_RUN_DIGITS // 2)
+        self._write_run(run)
+        return run
+
+    def wait_for_jobs(self) -> None:
+        """Return when no other process runs a job of this sweep. BlockingIOError after `LAST_JOBS_S`."""
+        with contextlib.suppress(FileNotFoundError), self._run_path.open("r+") as jobs:
+            _lock(jobs, wait_s=LAST_JOBS_S)
+
+    def dismiss(self) -> None:
+        """Tell the job processes, on whatever host, that they are not wanted any more."""
+        self._write_run("0" * _RUN_DIGITS)
+
+    def wants(self, run: str) -> bool:
+        """Whether that run of the sweep still goes on; asked by its job processes."""
+        with self.manifest_path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                yield False
             except BlockingIOError:
-                yield True
+                return self._run_path.read_text() == run
+        return False
+
+    @property
+    def _run_path(self) -> Path:
+        """A lock that job processes share, which holds the name of the run. No folder: NFS locks files alone."""
+        return self.folder / "jobs" / "run"
+
+    def _write_run(self, run: str) -> None:
+        descriptor = os.open(self._run_path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(descriptor, run.encode(), 0)  # always of one length, so that a reader never sees a part
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def joined(self, run: str) -> Iterator[bool]:
+        """Run a job of this sweep in another process than its own; False where that run is over."""
+        with self._run_path.open("r") as jobs:
+            fcntl.flock(jobs, fcntl.LOCK_SH)
+            yield self.wants(run)
 
     def append(self, record: Record) -> None:
         """Keep a record, whatever happens next."""
@@ -339,13 +366,16 @@ class Sweep:
         return sorted(latest.values(), key=lambda record: (record.job, order.get(record.cell, 0)))
 
 
-@contextlib.contextmanager
-def _directory(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _lock(file: IO[str], wait_s: float) -> None:
+    """Lock a file that is open for writing, until it is closed. BlockingIOError where another has it all the time."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def read_records(path: Path) -> Iterable[Record]:

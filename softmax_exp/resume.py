@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from softmax_exp import variants
-from softmax_exp.cases import stable_hash
+from softmax_exp import engine, variants
 from softmax_exp.checks import ConfigError, nearest
 from softmax_exp.compose import Expansion, Plan
-from softmax_exp.config import Experiment
+from softmax_exp.config import ELSEWHERE, Experiment, hash_of
 from softmax_exp.records import FORMAT, Record, Status, Sweep, read_records
 
 FAILED = tuple(status.value for status in Status if status.failed and status is not Status.KILLED)
@@ -26,7 +25,7 @@ _OWN = re.compile(r"(resume|retry|outputs|chunk)=.*", re.DOTALL)
 _SWITCHES = ("-m", "--multirun")
 _SHOWN = 12  # differences that are told one by one
 
-Environments = Callable[[list[str]], dict[str, str]]
+Environments = Callable[[list[str]], dict[str, set[str]]]
 
 
 @dataclass(frozen=True)
@@ -100,8 +99,9 @@ def read_manifest(sweep: Sweep) -> dict[str, Any]:
 def remaining(sweep: Sweep, expansion: Expansion, environments: Environments) -> Resumed:
     """What a sweep lacks of its manifest, by the config, kernel and environment hashes of its records.
 
-    `environments` gives the hash of each device that is wished for; it costs a start of the measuring process, and is
-    called only where a record could count. ConfigError where the config is not the sweep's, with the differences.
+    `environments` gives the hashes of the devices that each wish allows here. It costs a start of the measuring
+    process, so it is called only where a record could count, and never where jobs run on other machines: there any
+    environment counts. ConfigError where the config is not the sweep's, with the differences.
     """
     retry, manifest = _retried(expansion.master.retry), read_manifest(sweep)
     jobs, chunk = manifest["jobs"], manifest.get("chunk") or 1
@@ -115,17 +115,19 @@ def remaining(sweep: Sweep, expansion: Expansion, environments: Environments) ->
     _compare(sweep, expansion, changed, jobs)
 
     latest = {(record.job, record.variant): record for record in read_records(sweep.records_path)}
-    hashes = environments(sorted({str(job["config"]["device"]) for job in jobs})) if latest else {}
+    elsewhere = engine.name_of(expansion.master.hydra.launcher["_target_"]) in engine.REMOTE
+    hashes = environments(sorted({str(job["config"]["device"]) for job in jobs})) if latest and not elsewhere else {}
     kernels: dict[str, str] = {}
     lacking: dict[int, list[str]] = {}
     reasons: dict[str, int] = {}
     for number, job in enumerate(jobs):
-        config_hash = stable_hash({name: value for name, value in job["config"].items() if name != "tracking"})
+        config_hash = hash_of(job["config"])
         for variant in job["config"]["variants"]:
             if variant not in kernels:
                 kernels[variant] = variants.kernel_hash(variant)
             record = latest.get((number, variant)) or latest.get((number, "all"))
-            expected = (config_hash, kernels[variant], hashes.get(job["config"]["device"], ""))
+            here = None if elsewhere else hashes.get(job["config"]["device"], set())
+            expected = (config_hash, kernels[variant], here)
             reason = _unfinished(record, expected, retry)
             if reason is not None:
                 lacking.setdefault(number, []).append(variant)
@@ -136,23 +138,23 @@ def remaining(sweep: Sweep, expansion: Expansion, environments: Environments) ->
     return Resumed(plan, plan.jobs[0].experiment, reasons)
 
 
-def _unfinished(record: Record | None, expected: tuple[str, str, str], retry: set[str]) -> str | None:
-    """Why a cell must be measured; None where its record counts."""
+def _unfinished(record: Record | None, expected: tuple[str, str, set[str] | None], retry: set[str]) -> str | None:
+    """Why a cell must be measured; None where its record counts. Of environments, None allows any."""
     if record is None:
         return "not measured yet"
     if record.status is Status.KILLED:
         return "stopped"
     if record.status in retry:
         return f"{record.status}, to be tried again"
-    kernel = expected[1] if record.variant == "all" else record.kernel_hash
-    for name, was, now in zip(
-        ("config", "kernel", "environment"),
-        (record.config_hash, kernel, record.environment_hash),
-        expected,
-        strict=True,
-    ):
-        if was != now:
-            return f"measured with another {name}"
+    if record.placement.get("refused"):
+        return "refused where it came to"
+    config_hash, kernel_hash, environments = expected
+    if record.config_hash != config_hash:
+        return "measured with another config"
+    if record.variant != "all" and record.kernel_hash != kernel_hash:
+        return "measured with another kernel"
+    if environments is not None and record.environment_hash not in environments:
+        return "measured with another environment"
     return None
 
 
@@ -194,8 +196,8 @@ def _refuse_differences(sweep: Sweep, pairs: dict[int, tuple[dict[str, Any], dic
 
 
 def differences(was: dict[str, Any], now: dict[str, Any], path: str = "") -> Iterator[str]:
-    """One line for each dotted key in which two configs differ, `tracking` aside."""
-    for name in sorted({*was, *now} - ({"tracking"} if not path else set())):
+    """One line for each dotted key in which two configs differ, `tracking` and `placement` aside."""
+    for name in sorted({*was, *now} - ({*ELSEWHERE} if not path else set())):
         old, new = (json.dumps(fields[name]) if name in fields else "not there" for fields in (was, now))
         if isinstance(was.get(name), dict) and isinstance(now.get(name), dict):
             yield from differences(was[name], now[name], f"{path}{name}.")

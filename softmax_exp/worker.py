@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import json
 import math
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from softmax_exp import device_lock
+from softmax_exp.engine import VISIBLE
 from softmax_exp.records import Status
 from softmax_exp.redaction import environment_without_secrets
 from softmax_exp.request import Request
@@ -58,16 +57,17 @@ class Worker:
         self._wake: tuple[int, int] | None = None
         self._stopping = False
         self._phase = ""
+        self._visible: str | None = None
 
     def start(self, log: Path) -> None:
         """Start the process if there is none; call it from the main thread, whose death ends the process.
 
         Its stdout and stderr go to `log` until a request names another file.
         """
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.process.poll() is None and self._visible == os.environ.get(VISIBLE):
             return
         self.stop()
-        self.log = log
+        self.log, self._visible = log, os.environ.get(VISIBLE)  # an engine may give a later job another GPU
         shared = os.memfd_create("softmax_exp_running")
         os.ftruncate(shared, NAME_BYTES)
         requests_out, self._requests = os.pipe()
@@ -170,8 +170,8 @@ class Worker:
                 remaining.remove(result["variant"])
                 tell(result)
 
-    def environments(self, devices: list[str], log: Path) -> dict[str, dict[str, Any]]:
-        """What the process says of each device that is wished for; empty for one that is not there. Raises Lost."""
+    def environments(self, devices: list[str], log: Path) -> dict[str, list[dict[str, Any]]]:
+        """What the process says of each device that a wish allows; empty for one that is not there. Raises Lost."""
         self.start(log)
         self._send({"devices": devices, "log": str(log)})
         event = self._next_event(time.monotonic() + STARTUP_DEADLINE_S, "the measuring process does not start")
@@ -285,6 +285,7 @@ def main() -> None:
     def watch(name: str) -> None:
         running[:] = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
 
+    from softmax_exp import placement
     from softmax_exp.measure import measure  # it imports torch, which the owner must not
     from softmax_exp.outcome import Poisoned
 
@@ -297,12 +298,14 @@ def main() -> None:
             if "devices" in fields:
                 tell({"event": "devices", "devices": {wish: _describe(wish) for wish in fields["devices"]}})
                 continue
+            place = placement.Place.from_json(fields.pop("place", {}))
             request = Request.from_json(fields)
-            device = _describe(request.case.device)
-            tell({"event": "device", "environment": device})
             try:
-                with device_lock.held(device.get("uuid") or device.get("type"), tell):
-                    measure(request, tell, watch)
+                with placement.taken(request.case.device, place, tell) as refused:
+                    if refused is None:
+                        measure(request, tell, watch)
+                    else:
+                        tell(refused.as_event())
             except Poisoned as poisoned:
                 tell({"event": "poisoned", "result": poisoned.args[0]})
                 os._exit(3)
@@ -310,15 +313,10 @@ def main() -> None:
             tell({"event": "done"})
 
 
-@functools.cache
-def _describe(wish: str) -> dict[str, Any]:
-    from softmax_exp import environment
-    from softmax_exp.inputs import resolve_device
+def _describe(wish: str) -> list[dict[str, Any]]:
+    from softmax_exp import placement
 
-    try:
-        return environment.describe_device(resolve_device(wish))
-    except RuntimeError:  # a device that is not there is measure's to tell
-        return {}
+    return [placement.facts(device) for device in placement.devices(wish)]
 
 
 def _environment() -> dict[str, str]:

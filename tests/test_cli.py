@@ -58,9 +58,9 @@ class Joint(types.ModuleType):
         self.asked: list[list[str]] = []
         self.environment = "e0"
 
-    def environments(self, devices: list[str], log: Path) -> dict[str, str]:
+    def environments(self, devices: list[str], log: Path) -> dict[str, set[str]]:
         self.asked.append(devices)
-        return {device: self.environment for device in devices}
+        return {device: {self.environment} for device in devices}
 
     def abandon(self) -> None:
         self.abandoned += 1
@@ -341,7 +341,7 @@ def test_secrets_stay_out_of_every_file_and_message(
     assert run("seq=${oc.env:MY_STORE_WORD}") == 2
     everything = "".join(capsys.readouterr())
     files = [path for path in Path("out").rglob("*") if path.is_file()]
-    assert len(files) == 1 + 2 * 2
+    assert len(files) == 2 + 2 * 2
     assert "tracking.uri=http://***@127.0.0.1:9" in the_sweep().manifest()["jobs"][0]["overrides"]
     everything += "".join(path.read_text() for path in files)
     for word in ("pa55word", "hunter-two", "t0ken-in"):

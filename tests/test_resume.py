@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from softmax_exp import cli, compose, resume, variants
-from softmax_exp.cases import stable_hash
+from softmax_exp.config import hash_of
 from softmax_exp.records import Record, Status, Sweep
 from tests.test_cli import Joint, joint, run, the_sweep
 from tests.test_jobs import TINY, command, only_sweep
@@ -244,7 +244,7 @@ def test_ten_thousand_finished_cells_are_skipped_in_seconds(joint: Joint) -> Non
     kernels = {name: variants.kernel_hash(name) for name in one.variants}
     with sweep.records_path.open("w") as file:
         for job in jobs:
-            config_hash = stable_hash({name: value for name, value in job["config"].items() if name != "tracking"})
+            config_hash = hash_of(job["config"])
             for name in one.variants:
                 hashes = {"config_hash": config_hash, "kernel_hash": kernels[name]}
                 file.write(Record("", job["job"], name, **same, **hashes).to_json() + "\n")

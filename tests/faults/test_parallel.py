@@ -14,7 +14,7 @@ HOLDER = """
 import sys, time
 from softmax_exp import device_lock
 for _ in range(int(sys.argv[2])):
-    with device_lock.held(sys.argv[1], lambda event: None):
+    with device_lock.held([sys.argv[1]], lambda event: None):
         print("in", time.monotonic(), flush=True)
         time.sleep(0.03)
         print("out", time.monotonic(), flush=True)
@@ -40,16 +40,16 @@ def test_one_process_at_a_time_holds_a_device(figures) -> None:  # S21
 
 def test_devices_do_not_wait_for_each_other() -> None:
     told: list[dict] = []
-    with device_lock.held("GPU-a", told.append), device_lock.held("GPU-b", told.append):
-        with device_lock.held(None, told.append):
-            pass
+    both = ["GPU-a", "GPU-b"]
+    with device_lock.held(both, told.append) as first, device_lock.held(both, told.append) as second:
+        assert [first, second] == both
     assert told == []
 
 
 STUCK = """
 import sys, time
 from softmax_exp import device_lock
-with device_lock.held(sys.argv[1], print):
+with device_lock.held([sys.argv[1]], print):
     print("in", flush=True)
     time.sleep(600)
 """
@@ -67,7 +67,7 @@ def test_who_waits_is_told_for_whom_and_a_killed_holder_is_not_waited_for(monkey
             if event["event"] == "waiting":
                 other.kill()
 
-        with device_lock.held("GPU-test-2", hear):
+        with device_lock.held(["GPU-test-2"], hear):
             pass
     assert [event["event"] for event in told] == ["phase", "waiting"]
     assert told[1]["message"] == f"waiting for the GPU GPU-test-2: process {other.pid} measures on it"
