@@ -28,7 +28,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from softmax_exp import compose, config, engine, stops, worker
+from softmax_exp import compose, config, engine, parent, stops
 from softmax_exp.checks import ConfigError
 from softmax_exp.config import Experiment
 from softmax_exp.guard import in_words
@@ -146,8 +146,8 @@ def run_jobs(composed: DictConfig, run: str = "") -> None:
         if not in_another_process:
             stops.check()
             return _run_jobs(experiments)
-        worker.end_with_parent()  # joblib's job processes would outlive a killed sweep
-        worker.take_parents_threads()
+        parent.end_with_parent()  # joblib's job processes would outlive a killed sweep
+        parent.take_parents_threads()
         engine.undo_local_submitit()
         sweep = Sweep(experiments[0].folder)
         with sweep.joined(run) as wanted, contextlib.suppress(stops.Stopped):

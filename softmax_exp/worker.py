@@ -1,14 +1,12 @@
-"""The measuring process, and its owner: a crash, a hang or a lost GPU context costs one variant of one case.
+"""The owner of the measuring process: a crash, a hang or a lost GPU context costs one variant of one case.
 
-In: a `Request`, to a process that is kept from case to case.  Out: the events of `measure`, and a `result`
-for whatever killed or stalled the process. Requests and events are JSON lines over pipes of their own.
+In: a `Request` as JSON values, for a process (`worker_process.py`) that is kept from case to case.  Out: the events of
+`measure`, and a `result` for whatever killed or stalled the process. Both are JSON lines over pipes of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import gc
 import json
 import math
 import mmap
@@ -25,14 +23,12 @@ from typing import Any
 from softmax_exp.engine import VISIBLE
 from softmax_exp.records import Status
 from softmax_exp.redaction import environment_without_secrets
-from softmax_exp.request import Request
 
 STARTUP_DEADLINE_S = 180.0  # importing torch and making a CUDA context on a cold disk
 GRACE_S = 5.0  # for a round to end, or for results to arrive, once the user wants it to stop
 SHORT_PHASES = ("measure", "check again")
 STOPPED = "stopped by the user"
 NAME_BYTES = 256
-PR_SET_PDEATHSIG = 1
 
 Event = dict[str, Any]
 
@@ -75,7 +71,7 @@ class Worker:
         arguments = map(str, (requests_out, messages_in, shared, os.getpid()))
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "softmax_exp.worker", *arguments],
+                [sys.executable, "-m", "softmax_exp.worker_process", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -249,76 +245,6 @@ class Worker:
         return self._running[:].rstrip(b"\0").decode(errors="replace")
 
 
-def end_with_parent() -> None:
-    """Let the kernel kill this process when the thread that started it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def take_parents_threads() -> None:
-    """Give this process the `…_NUM_THREADS` of its parent: joblib divides the cores among its job processes.
-
-    Cases are measured one at a time, so each may use them all; and results must not depend on the launcher.
-    """
-    try:
-        fields = Path(f"/proc/{os.getppid()}/environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # it has just ended
-        return
-    theirs = dict(field.split("=", 1) for field in fields if "_NUM_THREADS=" in field)
-    for name in [name for name in os.environ if name.endswith("_NUM_THREADS")]:
-        del os.environ[name]
-    os.environ.update(theirs)
-
-
-def main() -> None:
-    """The measuring process: read requests, measure, write events, until the requests end."""
-    requests, messages, shared, parent = map(int, sys.argv[1:])
-    end_with_parent()
-    if os.getppid() != parent:
-        sys.exit("the owner ended before its measuring process began")
-    for ours in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ours, signal.SIG_DFL)
-    running = mmap.mmap(shared, NAME_BYTES)
-
-    def tell(event: Event) -> None:
-        os.write(messages, json.dumps(event).encode() + b"\n")
-
-    def watch(name: str) -> None:
-        running[:] = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
-
-    from softmax_exp import placement
-    from softmax_exp.measure import measure  # it imports torch, which the owner must not
-    from softmax_exp.outcome import Poisoned
-
-    gc.collect()
-    gc.freeze()  # torch's own half a million objects need not be looked at after every case
-    with open(requests) as lines:
-        for line in lines:
-            fields = json.loads(line)
-            _write_output_to(fields.pop("log"))
-            if "devices" in fields:
-                tell({"event": "devices", "devices": {wish: _describe(wish) for wish in fields["devices"]}})
-                continue
-            place = placement.Place.from_json(fields.pop("place", {}))
-            request = Request.from_json(fields)
-            try:
-                with placement.taken(request.case.device, place, tell) as refused:
-                    if refused is None:
-                        measure(request, tell, watch)
-                    else:
-                        tell(refused.as_event())
-            except Poisoned as poisoned:
-                tell({"event": "poisoned", "result": poisoned.args[0]})
-                os._exit(3)
-            watch("")
-            tell({"event": "done"})
-
-
-def _describe(wish: str) -> list[dict[str, Any]]:
-    from softmax_exp import placement
-
-    return [placement.facts(device) for device in placement.devices(wish)]
-
-
 def _environment() -> dict[str, str]:
     """What the process gets: no secrets, which variants might print, and a cache of compiled code that is ours alone.
 
@@ -330,17 +256,3 @@ def _environment() -> dict[str, str]:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         variables.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
     return variables
-
-
-def _write_output_to(log: str) -> None:
-    """Whatever this process and its libraries print belongs to the job that runs."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
-
-
-if __name__ == "__main__":
-    main()
