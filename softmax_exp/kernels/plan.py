@@ -134,9 +134,9 @@ def _tile(row_bytes: int, itemsize: int, mode: str, mask: str, access: str) -> t
 
 
 # Rows a program and warps for elements of (2, 4) bytes, by the KiB of a row. The best of sweeps on an H200 for forward,
-# backward and 4 KiB of the others: two vectors a thread to 16 KiB, then as many warps as let two programs and more
-# share an SM. Causal and masked rows cost more to compute, and want more of a row in a thread; the rest of theirs
-# follows from that, not swept.
+# backward, and 4 and 8 KiB of the others. At 8 and 16 KiB, programs of 512 threads that move 16 KiB, four to an SM, won
+# by one to two points; longer rows need as many warps as let two programs and more share an SM. Causal and masked rows
+# cost more to compute, and want more of a row in a thread; the rest of theirs follows from that, not swept.
 _ROWS_AND_WARPS: dict[str, dict[int, tuple[tuple[int, int], tuple[int, int]]]] = {
     "forward": {
         1: ((4, 2), (4, 1)), 2: ((1, 2), (2, 2)), 4: ((1, 4), (1, 4)), 8: ((2, 16), (2, 16)), 16: ((1, 16), (1, 16)),
