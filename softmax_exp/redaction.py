@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 _ADDRESS = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
+# A database's password may hold a slash, and even a second @, since only the last one ends it for the server.
+_DATABASE = re.compile(r"(?P<scheme>\b(?:postgres(?:ql)?|mysql|mssql)(?:\+\w+)?://)[^\s'\"]*@")
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL", re.IGNORECASE)
 
@@ -30,7 +32,8 @@ def redact(text: str) -> str:
     Replaced are `user:password@` in addresses, and the values of environment variables that a config uses or whose
     name says that they are secret. Numbers and existing paths that a config uses are no secrets.
     """
-    text = _ADDRESS.sub(r"\g<scheme>***@", text)
+    for address in (_DATABASE, _ADDRESS):
+        text = address.sub(r"\g<scheme>***@", text)
     for name, value in os.environ.items():
         if len(value) < 4 or value not in text or "://" in value:
             continue

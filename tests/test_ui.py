@@ -14,6 +14,7 @@ import pytest
 
 from softmax_exp import tracking, ui
 from softmax_exp.config import TrackingSettings
+from softmax_exp.tracking import server
 from tests import made_up
 
 CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
@@ -54,7 +55,7 @@ def outputs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def served(outputs, tmp_path_factory):
     """The links that the UI prints, started in a shell in another directory by the command that a sweep prints."""
-    command = f"exec {(outputs / 'command').read_text()} --port {ui.free_port(5100)}"
+    command = f"exec {(outputs / 'command').read_text()} --port {server.free_port(5100)}"
     command = command.replace("exec PYTHONPATH=", "PYTHONPATH=")
     log = tmp_path_factory.mktemp("log") / "ui.log"
     with log.open("w") as file:
@@ -167,13 +168,14 @@ def test_a_store_may_be_named_by_folder_file_or_address(tmp_path, named):
 def test_a_busy_port_is_passed_over():
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
-        assert ui.free_port(port) > port
+        assert server.free_port(port) > port
 
 
 def test_a_server_that_does_not_start_is_told_with_its_own_words(tmp_path, monkeypatch, capsys):
     (tmp_path / "mlflow.db").touch()
     code = "import sys; sys.exit('the port is mine')"
-    monkeypatch.setattr(ui, "server_command", lambda *_: [sys.executable, "-c", code])
+    command = [sys.executable, "-c", code]
+    monkeypatch.setattr(server, "start", lambda *_: subprocess.Popen(command, stderr=_[-1], start_new_session=True))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert ui.main([str(tmp_path)]) == 1
     assert "the port is mine" in capsys.readouterr().err

@@ -13,7 +13,6 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from softmax_exp.tracking.runs import Run, cell_run, read_environment
 from softmax_exp.tracking.store import Store, explained, settle, wait_for_lock
 from softmax_exp.tracking.views import set_views
 
-_PAGE = 1000
+_PAGE = 50  # a server takes 10 ms a run and more when it is busy, and a request may take no longer than 10 s
 _LOCK_S = 60.0
 _FOREIGN_STALE_S = 3600.0
 
@@ -40,20 +39,59 @@ def sync(sweep: Sweep, store: Store | None, records: Iterable[Record] | None = N
     some, records = records is not None, sweep.records() if records is None else list(records)
     if not records:
         return 0
-    manifest = sweep.manifest()
-    jobs = {job["job"]: job for job in manifest["jobs"]}
-    environments = {r.environment_hash: read_environment(sweep.folder, r.environment_hash) for r in records}
-    parts: dict[int, list[Record]] = defaultdict(list)
-    for record in records:
-        parts[folder_number(manifest, record.job)].append(record)
-    runs = {
-        chunk: (cell_run(r, jobs.get(r.job, {}) | {"chunk": chunk}, environments[r.environment_hash]) for r in part)
-        for chunk, part in parts.items()
-    }
+    runs = _Runs(sweep)
     with explained(store.address), _alone(sweep):
-        if some:  # what is there of a few chunks is found sooner than all of a large sweep
-            return sum(_reconcile(store, sweep, each, "cell", f" and tags.chunk = '{n}'") for n, each in runs.items())
-        return _reconcile(store, sweep, chain.from_iterable(runs.values()), "cell")
+        if not some:
+            return _reconcile(store, sweep, map(runs.of, records), "cell")
+        return runs.reconcile(store, records)
+
+
+class Sender:
+    """Sends records as they are measured, without asking each time what the store holds of them.
+
+    To ask costs as much as to write, and more the more runs there are; of a new sweep the store can hold nothing yet.
+    Only in a resumed one it may. What went wrong on the way is put right by `finish`, which asks once.
+    """
+
+    def __init__(self, sweep: Sweep, store: Store) -> None:
+        self._sweep, self._store, self._runs = sweep, store, _Runs(sweep)
+        self._is_new = not (sweep.folder / "resumed.jsonl").exists()
+
+    def send(self, records: list[Record]) -> int:
+        """Send what was just measured and return how many runs were written. StoreError where the store fails."""
+        with explained(self._store.address), _alone(self._sweep):
+            if not self._is_new:
+                return self._runs.reconcile(self._store, records)
+            for record in records:
+                _write(self._store, self._sweep, self._runs.of(record))
+            return len(records)
+
+
+class _Runs:
+    """Makes the runs of a sweep's cells; what that needs of the sweep's folder is read once."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep, self._manifest = sweep, sweep.manifest()
+        self._jobs = {job["job"]: job for job in self._manifest["jobs"]}
+        self._environments: dict[str, dict[str, Any]] = {}
+
+    def of(self, record: Record) -> Run:
+        """The run of a cell."""
+        name = record.environment_hash
+        if name not in self._environments:
+            self._environments[name] = read_environment(self._sweep.folder, name)
+        chunk = folder_number(self._manifest, record.job)
+        return cell_run(record, self._jobs.get(record.job, {}) | {"chunk": chunk}, self._environments[name])
+
+    def reconcile(self, store: Store, records: list[Record]) -> int:
+        """Make the store hold the runs of a few cells; those of their chunks are found sooner than the whole sweep."""
+        chunks: dict[int, list[Record]] = defaultdict(list)
+        for record in records:
+            chunks[folder_number(self._manifest, record.job)].append(record)
+        return sum(
+            _reconcile(store, self._sweep, map(self.of, part), "cell", f" and tags.chunk = '{chunk}'")
+            for chunk, part in chunks.items()
+        )
 
 
 def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = ()) -> int:

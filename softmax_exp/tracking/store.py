@@ -49,7 +49,10 @@ class StoreError(RuntimeError):
 
 @dataclass(frozen=True)
 class Store:
-    """An open store. `database` and `artifacts` are set for SQLite files only; `address` is `uri` without passwords."""
+    """An open store. `database` is set for SQLite files only, `artifacts` for any database that is reached directly.
+
+    `address` is `uri` without passwords.
+    """
 
     client: MlflowClient
     uri: str
@@ -79,10 +82,11 @@ def open_store(settings: TrackingSettings, outputs: Path) -> Store | None:
     with explained(redact(uri)):
         if database is None:
             _reach(uri)
-            return _open(uri, settings.experiment, None)
+            is_server = uri.startswith(("http://", "https://"))
+            return _open(uri, settings.experiment, None, None if is_server else outputs.absolute() / "mlartifacts")
         with _locked(database):
             _check_sqlite(database)
-            return _open(f"sqlite:///{database}", settings.experiment, database)
+            return _open(f"sqlite:///{database}", settings.experiment, database, database.parent / "mlartifacts")
 
 
 def probe(store: Store, seconds: float = _REACH_S) -> None:
@@ -118,11 +122,10 @@ def explained(address: str) -> Iterator[None]:
         raise StoreError(f"MLflow store {address}: {_advice(redact(str(error)))}") from error
 
 
-def _open(uri: str, experiment: str, database: Path | None) -> Store:
+def _open(uri: str, experiment: str, database: Path | None, artifacts: Path | None) -> Store:
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-    artifacts = database.parent / "mlartifacts" if database else None
     found = client.get_experiment_by_name(experiment)
     if found is None:
         experiment_id = _create(client, experiment, str(artifacts / _folder_name(experiment)) if artifacts else None)
@@ -149,7 +152,8 @@ def _create(client: MlflowClient, experiment: str, artifacts: str | None) -> str
 
 
 def _folder_name(experiment: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in experiment)
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in experiment)
+    return name if name.strip(".") else "_"  # `..` would be another folder
 
 
 @contextlib.contextmanager

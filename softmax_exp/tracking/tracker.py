@@ -35,6 +35,7 @@ class Tracker:
     def __init__(self, settings: TrackingSettings, outputs: Path, note: Callable[[str], None]) -> None:
         self._settings, self._outputs, self._note = settings, outputs, note
         self._store = self._open()
+        self._sender: sending.Sender | None = None
         self._told = self._checked = False
         self._pause_s = self._next_try = 0.0
 
@@ -53,7 +54,7 @@ class Tracker:
     def sync(self, sweep: Sweep, records: list[Record]) -> None:
         """Send a job's records; where the store fails, it is left alone for a while, longer each time."""
         if self._store.done() and time.monotonic() >= self._next_try:
-            error = self._use(sending.sync, sweep, records, PROBE_S)
+            error = self._use(self._send, sweep, records, PROBE_S)
             if error:
                 self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) or FIRST_PAUSE_S
                 self._next_try = time.monotonic() + self._pause_s
@@ -74,6 +75,10 @@ class Tracker:
         if was_told:
             self._note("MLflow has every record now")
         return self._store.result()
+
+    def _send(self, sweep: Sweep, store: Store, records: list[Record]) -> int:
+        self._sender = self._sender or sending.Sender(sweep, store)
+        return self._sender.send(records)
 
     def _finish(self, sweep: Sweep, attachments: Iterable[Path]) -> str:
         if self._store.done() and self._store.exception():

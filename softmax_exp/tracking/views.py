@@ -81,7 +81,7 @@ def ui_command(store: Store) -> str:
     """The command that starts the UI for a database; right in a shell in any directory."""
     if store.database is None:
         # The address may hold a password, which is not printed.
-        return f'{shlex.quote(sys.executable)} -m mlflow server --backend-store-uri "$MLFLOW_TRACKING_URI"'
+        return f'MLFLOW_BACKEND_STORE_URI="$MLFLOW_TRACKING_URI" {shlex.quote(sys.executable)} -m mlflow server'
     command = shlex.join([sys.executable, "-m", "softmax_exp.ui", str(store.database)])
     try:
         distribution("softmax_exp")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from softmax_exp import sync
-from softmax_exp.ui import free_port, server_command, wait_until_up
+from softmax_exp.tracking import server
 from tests.faults.conftest import whole
 from tests.faults.sweeps import ROOT, Command, count, the_sweep
 
@@ -26,12 +26,10 @@ SWEEP += [f"measure.budget_s={BUDGET_S}", "measure.target_pct=1e-9", "measure.ma
 
 
 @contextlib.contextmanager
-def server(database: Path, port: int) -> Iterator[subprocess.Popen]:
-    process = subprocess.Popen(
-        server_command(database, port), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+def server_on(database: Path, port: int) -> Iterator[subprocess.Popen]:
+    process = server.start(f"sqlite:///{database}", database.parent / "mlartifacts", port, subprocess.DEVNULL)
     try:
-        assert wait_until_up(f"http://127.0.0.1:{port}", process)
+        assert server.wait_until_up(f"http://127.0.0.1:{port}", process)
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -49,11 +47,11 @@ def arrivals(command: Command, until: int, seen: list[float]) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("how", ["frozen", "killed", "gone for good"])
 def test_a_third_of_a_sweep_without_its_server(outputs, figures, how, capsys) -> None:  # S28
-    port, third = free_port(15000), JOBS // 3
+    port, third = server.free_port(15000), JOBS // 3
     uri, database = f"http://127.0.0.1:{port}", outputs / "mlflow.db"
     seen: list[float] = []
     with contextlib.ExitStack() as stack:
-        first = stack.enter_context(server(database, port))
+        first = stack.enter_context(server_on(database, port))
         command = Command(outputs, *SWEEP, f"tracking.uri={uri}")
         arrivals(command, third, seen)
         os.killpg(first.pid, signal.SIGSTOP if how == "frozen" else signal.SIGKILL)
@@ -63,14 +61,14 @@ def test_a_third_of_a_sweep_without_its_server(outputs, figures, how, capsys) ->
         elif how == "killed":
             first.wait()
             command.send(signal.SIGSTOP)  # or a slow start of the server would outlast the sweep
-            stack.enter_context(server(database, port))
+            stack.enter_context(server_on(database, port))
             command.send(signal.SIGCONT)
         arrivals(command, JOBS, seen)
         assert command.wait() == 0, command.said
         assert "Traceback" not in command.said and command.said.count("not in MLflow yet") <= 2
         if how == "gone for good":
             assert f"softmax_exp.sync {the_sweep(outputs).folder}" in command.said
-            stack.enter_context(server(database, port))
+            stack.enter_context(server_on(database, port))
             capsys.readouterr()
             for _ in range(2):
                 assert sync.main([str(the_sweep(outputs).folder), "--uri", uri]) == 0

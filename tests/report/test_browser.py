@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from softmax_exp import report, tracking, ui
+from softmax_exp import report, tracking
 from softmax_exp.config import TrackingSettings
 from softmax_exp.results import Results
+from softmax_exp.tracking import server
 from tests import made_up
 from tests.report import many
 from tests.report.test_page import hostile
@@ -153,7 +154,7 @@ def test_the_page_of_the_summary_run_shows_it_in_mlflow(browser, tmp_path, monke
     assert store is not None and store.database is not None
     sweep = made_up.sweep(tmp_path, made_up.records())
     tracking.finish(sweep, store, report.write_for(sweep))
-    command = [sys.executable, "-m", "softmax_exp.ui", str(store.database), "--port", str(ui.free_port(5400))]
+    command = [sys.executable, "-m", "softmax_exp.ui", str(store.database), "--port", str(server.free_port(5400))]
     log = tmp_path / "ui.log"
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
