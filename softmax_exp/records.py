@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import json
 import os
 import re
@@ -295,7 +296,7 @@ class Sweep:
 
     def manifest(self) -> dict[str, Any]:
         """What was asked for. FileNotFoundError where the folder holds no sweep."""
-        return manifest.expanded(json.loads(self.manifest_path.read_text()))
+        return dict(_manifest(self.manifest_path, self.manifest_path.stat().st_mtime_ns))
 
     def expected_cells(self) -> Iterator[tuple[int, str]]:
         """Every (job, variant) that the manifest asks for."""
@@ -376,6 +377,12 @@ def _lock(file: IO[str], wait_s: float) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+
+
+@functools.lru_cache(maxsize=1)
+def _manifest(path: Path, written_ns: int) -> dict[str, Any]:
+    """A manifest is asked for after every few jobs, never changed, and megabytes long."""
+    return manifest.expanded(json.loads(path.read_text()))
 
 
 def read_records(path: Path) -> Iterable[Record]:
