@@ -14,6 +14,7 @@ from rich.text import Text
 from softmax_exp.ranking import fastest, host_ms, ms_of, on_device_clock, preferred_by_host
 from softmax_exp.records import Record, Status
 
+MOST_CASES = 200  # that a terminal is shown
 _HEADINGS = ("variant", "device ms", "host ms", "speed-up", "% of limit", "max abs error", "status")
 _CLOCKS = {"events": "events", "graph": "graph replays", "host": "the host clock"}
 _COLOURS = {Status.PASSED: "", Status.SKIPPED: "dim", Status.UNSUPPORTED: "yellow"}
@@ -22,17 +23,21 @@ _COLOURS = {Status.PASSED: "", Status.SKIPPED: "dim", Status.UNSUPPORTED: "yello
 def print_table(records: list[Record], console: Console) -> None:
     """Print the table within the console's width; plain text where it is no terminal.
 
-    What does not fit gives way in this order: the intervals of speed-ups, then the middle of long variant names.
+    What does not fit gives way in this order: the intervals of speed-ups, then the middle of long variant names. Of a
+    large sweep the first cases are shown, and what failed in any of them.
     """
-    rows, widths = _layout(records, console.width)
+    cases = by_case(records)
+    rows, widths = _layout([record for _, cells in cases[:MOST_CASES] for record in cells], console.width)
     for heading in zip(*(_two_lines(heading) for heading in _HEADINGS), strict=True):
         _print(console, "  " + _line(heading, widths), "bold")
-    for title, cells in by_case(records):
+    for title, cells in cases[:MOST_CASES]:
         _print(console, title + limit_in_words(cells), "cyan")
         for record in cells:
             _print(console, "  " + _line(rows[id(record)], widths), _COLOURS.get(record.status, "red"))
         for words in filter(None, (ranking_in_words(cells), flags_in_words(cells))):
             _print(console, "  " + words, "italic")
+    if len(cases) > MOST_CASES:
+        _print(console, f"{len(cases) - MOST_CASES} cases more; all {len(cases)} are in the report", "bold")
     for line in failures_in_words(records):
         _print(console, line)
 

@@ -3,6 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
+from softmax_exp import table
 from softmax_exp.records import Status
 from softmax_exp.table import failures_in_words, markdown, print_table, ranking_in_words
 from tests.made_up import failed, passed, records
@@ -128,3 +129,13 @@ def test_markdown_that_is_cut_says_so():
 def test_an_empty_sweep_prints_headings_alone():
     assert "variant" in printed([])
     assert markdown([]).startswith("| case | variant |")
+
+
+def test_of_a_large_sweep_the_first_cases_and_every_failure_are_shown(monkeypatch):
+    monkeypatch.setattr(table, "MOST_CASES", 3)
+    cells = [passed(job, "eager", 64 + job) for job in range(9)] + [failed(9, "eager", 99, Status.OOM, "too large")]
+    text = printed(cells)
+    assert [line for line in text.splitlines() if line.startswith("8x12x")] == [
+        line for line in printed(cells[:3]).splitlines() if line.startswith("8x12x")
+    ]
+    assert "7 cases more; all 10 are in the report" in text and "too large" in text
