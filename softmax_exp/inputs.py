@@ -50,7 +50,7 @@ def make_inputs(case: Case, device: torch.device, n_sets: int = 1) -> Inputs:
     grads = []
     if case.mode != "forward":
         for x in xs:
-            torch.manual_seed(case.seed + 7919 + len(grads))
+            _seed(device, case.seed + 7919 + len(grads))
             grads.append(torch.randn(x.shape, dtype=x.dtype, device=device))
             x.requires_grad_(True)
     return Inputs(xs, grads, make_mask(case, device))
@@ -58,10 +58,22 @@ def make_inputs(case: Case, device: torch.device, n_sets: int = 1) -> Inputs:
 
 def make_x(case: Case, device: torch.device, seed: int) -> torch.Tensor:
     """One x of the case's shape, dtype, layout and distribution. The global generator is seeded, as users do it."""
-    torch.manual_seed(seed)
+    _seed(device, seed)
     x = _storage(case, device)
     _fill(x, case.distribution)
     return x
+
+
+def _seed(device: torch.device, seed: int) -> None:
+    """Seed the host's and the device's global generator: `torch.manual_seed` without its stack traces.
+
+    It formats one for every kind of device that is not in use, 1 ms a tensor.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.init()
+        index = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.default_generators[index].manual_seed(seed)
 
 
 def _storage(case: Case, device: torch.device) -> torch.Tensor:
@@ -94,7 +106,7 @@ def _far_apart(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
 
 def refill(x: torch.Tensor, case: Case, seed: int) -> None:
     """Write new contents into x where it stands: same addresses, other values."""
-    torch.manual_seed(seed)
+    _seed(x.device, seed)
     with torch.no_grad():
         _fill(x, case.distribution)
 
@@ -152,7 +164,7 @@ def make_mask(case: Case, device: torch.device) -> torch.Tensor | None:
     """The mask tensor of shape `case.mask_shape`: additive values normal with a tenth of -inf, boolean nine in ten."""
     if case.mask_shape is None:
         return None
-    torch.manual_seed(case.seed + 104729)
+    _seed(device, case.seed + 104729)
     keep = torch.rand(case.mask_shape, device=device) < 0.9
     keep[..., :1] = True  # no row is wholly masked: that is a distribution of its own
     if case.mask == "boolean":
