@@ -18,7 +18,7 @@ SEVEN = "seq=16,32,48,64,80,96,112"
 
 
 def folders() -> list[str]:
-    return sorted(path.name for path in (the_sweep().folder / "jobs").iterdir())
+    return sorted(path.name for path in (the_sweep().folder / "jobs").iterdir() if path.is_dir())
 
 
 @pytest.mark.parametrize(("chunk", "expected"), [(1, "0123456"), (3, "036"), (7, "0"), (100, "0")])
