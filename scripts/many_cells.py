@@ -9,6 +9,7 @@ makes the report and sends the sweep again, each timed. FOLDER is kept, to look 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import psutil
 
 TINY = ["measure=quick", "measure.budget_s=0.001", "measure.min_rounds=6", "measure.max_rounds=6", "measure.n_warmup=0"]
 N_ROWS, KINDS = 10, ["dtype=float16,bfloat16,float32,float64", "mode=forward,backward"]
@@ -44,7 +47,7 @@ def run(outputs: Path, sizes: list[str], chunk: str) -> None:
     started = time.monotonic()
     with open(outputs / "log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        peaks, moments = watch(process, outputs)
+        peaks, cpu_s, moments = watch(process, outputs)
     wall_s = time.monotonic() - started
     folder = max(outputs.glob("sweeps/*"))
     measured_s, n, failed = figures(folder / "records.jsonl")
@@ -52,8 +55,8 @@ def run(outputs: Path, sizes: list[str], chunk: str) -> None:
     print(f"{n} cells, {failed} not PASSED, exit status {process.returncode}, {wall_s:.0f} s")
     print(f"{1e3 * (wall_s - measured_s) / n:.1f} ms a cell beyond {1e3 * measured_s / n:.1f} ms of measuring")
     print(f"first record after {first_s:.1f} s, last after {last_s:.0f} s, then {wall_s - last_s:.1f} s to the end")
-    for name, peak_mb in peaks.items():
-        print(f"{name}: {peak_mb:.0f} MB at most")
+    for name, most_mb in peaks.items():
+        print(f"{name}: {most_mb:.0f} MB at most, {1e3 * cpu_s[name] / n:.1f} ms of CPU a cell")
     for name in ("manifest.json", "records.jsonl", "report.html", "report.csv"):
         print(f"{name}: {(folder / name).stat().st_size / 1e6:.1f} MB")
     for what, module in (("report", "report"), ("sync that finds all there", "sync")):
@@ -64,9 +67,10 @@ def run(outputs: Path, sizes: list[str], chunk: str) -> None:
         print(f"{what}: {time.monotonic() - began:.1f} s")
 
 
-def watch(process: subprocess.Popen[bytes], outputs: Path) -> tuple[dict[str, float], list[float]]:
-    """Peaks of memory in MB, and the moments at which the file of records was seen to grow."""
+def watch(process: subprocess.Popen[bytes], outputs: Path) -> tuple[dict[str, float], dict[str, float], list[float]]:
+    """Peaks of memory in MB, seconds of CPU, and the moments at which the file of records was seen to grow."""
     peaks: dict[str, float] = {}
+    cpu_s: dict[str, float] = {}
     moments: list[float] = []
     size = 0
     while process.poll() is None:
@@ -76,8 +80,10 @@ def watch(process: subprocess.Popen[bytes], outputs: Path) -> tuple[dict[str, fl
                 size = path.stat().st_size
                 moments.append(time.monotonic())
         for name, number in (("Hydra process", process.pid), *(("worker", child) for child in children(process.pid))):
-            peaks[name] = max(peaks.get(name, 0.0), peak_mb(number))
-    return peaks, moments
+            with contextlib.suppress(psutil.Error, OSError):  # it has just ended
+                peaks[name] = max(peaks.get(name, 0.0), peak_mb(number))
+                cpu_s[name] = sum(psutil.Process(number).cpu_times()[:2])
+    return peaks, cpu_s, moments
 
 
 def children(pid: int) -> list[int]:
@@ -90,10 +96,7 @@ def children(pid: int) -> list[int]:
 
 def peak_mb(pid: int) -> float:
     """The most memory that a process held so far."""
-    try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        return 0.0
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) / 1e3 if found else 0.0
 
 
