@@ -19,38 +19,43 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, measured on 2 cores unless the page says that they are assumed."""
+    """Seconds; where each comes from stands in docs/scaling.md."""
 
-    compose_s: float = 0.0028  # checking one job before the first starts, in one process
-    start_s: float = 20.0  # an engine starts a process: queue, imports, CUDA context
+    compose_s: float = 0.003  # checking one job before the first starts, in one process
+    start_s: float = 20.0  # an engine starts a process: its queue, imports, CUDA context
     hydra_s: float = 0.025  # Hydra's own part of a chunk
-    job_s: float = 0.014  # from case to case: config, request, two synced writes
+    job_s: float = 0.014  # between two cases: config, request, synced writes
     case_s: float = 6.0  # median of measuring a case of four variants, compilation included
     case_spread: float = 0.5  # of its logarithm
-    record_s: float = 0.030  # one record to the store, while one asks
-    finish_s: float = 0.0013  # table, report and curves, a cell, in one process at the end
-    manifest_bytes: int = 420  # a job
-    record_bytes: int = 2200  # a cell, its samples aside
+    append_s: float = 0.0027  # a record into its sweep's file: lock, write, fsync; one after the other
+    client_s: float = 0.012  # CPU time of a record where it was measured
+    store_s: float = 0.037  # CPU time of a record in server and database, on one of the store's cores
+    direct_s: float = 0.030  # a record into a local SQLite file, by one process
+    finish_s: float = 0.0015  # table, report and curves, a cell, in one process at the end
 
 
 @dataclass(frozen=True)
 class Design:
-    """One way to run it."""
+    """One way to run it, in so many sweeps at once.
+
+    `store_cores` serve records while the sweep runs; 0: they are sent afterwards, to a local file by one process.
+    """
 
     name: str
     chunk: int
-    store_writers: int  # records that the store takes at once; 0: none during the sweep
-    reuses_process: bool = True  # whether a GPU's process stays from chunk to chunk
+    sweeps: int
+    store_cores: int
+    keeps_processes: bool = False
 
 
 DESIGNS = (
-    Design("a job a case, one writer", 1, 1, reuses_process=False),
-    Design("chunks of 100, one writer", 100, 1, reuses_process=False),
-    Design("chunks of 100, 8 writers", 100, 8, reuses_process=False),
-    Design("chunks of 100, 64 writers", 100, 64, reuses_process=False),
-    Design("chunks of 100, synced afterwards", 100, 0, reuses_process=False),
-    Design("chunks of 50, synced afterwards", 50, 0, reuses_process=False),
-    Design("chunks of 50, kept processes, synced afterwards", 50, 0),
+    Design("a job a case, one sweep, a store of 64 cores", 1, 1, 64),
+    Design("chunks of 100, one sweep, a store of 64 cores", 100, 1, 64),
+    Design("chunks of 100, 20 sweeps, a store of 2 cores", 100, 20, 2),
+    Design("chunks of 100, 20 sweeps, a store of 16 cores", 100, 20, 16),
+    Design("chunks of 100, 20 sweeps, a store of 64 cores", 100, 20, 64),
+    Design("chunks of 50, 20 sweeps, 64 cores, kept processes", 50, 20, 64, keeps_processes=True),
+    Design("chunks of 100, 20 sweeps, synced afterwards", 100, 20, 0),
 )
 
 
@@ -76,16 +81,19 @@ def simulate(design: Design, costs: Costs = Costs(), n_cases: int = N_CASES, n_g
     """Run a design."""
     dice = np.random.default_rng(SEED)
     cases_s = costs.case_s * np.exp(costs.case_spread * dice.standard_normal(n_cases))
-    sending_s = VARIANTS_A_CASE * costs.record_s
-    writers = [0.0] * design.store_writers
+    client_s, store_s = VARIANTS_A_CASE * costs.client_s, VARIANTS_A_CASE * costs.store_s
+    cores, files = [0.0] * design.store_cores, [0.0] * design.sweeps
     left = [(0, 0)] * n_gpus  # of each GPU's chunk: its next case, and where it ends
     fresh, end_s, n_processes, next_case = [True] * n_gpus, 0.0, 0, 0
     events = [(0.0, gpu, False) for gpu in range(n_gpus)]  # moments at which a GPU is done, with records or without
     while events:
         now, gpu, has_records = heapq.heappop(events)
-        if has_records and writers:  # nothing is sent while the GPU is timed, so it waits
-            now = max(now, heapq.heappop(writers)) + sending_s
-            heapq.heappush(writers, now)
+        if has_records:
+            file = gpu % design.sweeps
+            now = files[file] = max(now, files[file]) + VARIANTS_A_CASE * costs.append_s
+        if has_records and cores:  # nothing is sent while the GPU is timed, so it waits
+            now = max(now, heapq.heappop(cores)) + store_s
+            heapq.heappush(cores, now)
         at, until = left[gpu]
         if at == until:
             if next_case == n_cases:
@@ -94,26 +102,24 @@ def simulate(design: Design, costs: Costs = Costs(), n_cases: int = N_CASES, n_g
             at, until = next_case, min(next_case + design.chunk, n_cases)
             next_case = until
             now += costs.hydra_s
-            if fresh[gpu] or not design.reuses_process:
+            if fresh[gpu] or not design.keeps_processes:
                 now, n_processes, fresh[gpu] = now + costs.start_s, n_processes + 1, False
         left[gpu] = at + 1, until
-        heapq.heappush(events, (now + costs.job_s + cases_s[at], gpu, True))
-    total_sending_s = n_cases * sending_s
-    busy = total_sending_s / (end_s * design.store_writers) if writers else 0.0
+        heapq.heappush(events, (now + costs.job_s + cases_s[at] + (client_s if cores else 0.0), gpu, True))
     return Outcome(
-        checking=n_cases * costs.compose_s / 3600,
+        checking=n_cases / design.sweeps * costs.compose_s / 3600,
         running=end_s / 3600,
         pct_measuring=100 * float(cases_s.sum()) / (end_s * n_gpus),
-        pct_store_busy=100 * busy,
-        syncing=0.0 if writers else total_sending_s / 3600,
-        finishing=n_cases * VARIANTS_A_CASE * costs.finish_s / 3600,
+        pct_store_busy=100 * n_cases * store_s / (end_s * design.store_cores) if cores else 0.0,
+        syncing=0.0 if cores else n_cases * VARIANTS_A_CASE * costs.direct_s / 3600,
+        finishing=n_cases / design.sweeps * VARIANTS_A_CASE * costs.finish_s / 3600,
         processes=n_processes,
     )
 
 
 def table() -> str:
     """The designs and their outcomes, in Markdown."""
-    heads = ("design", "processes", "running, h", "measuring, %", "store busy, %", "sync after it, h", "in all, h")
+    heads = ("design", "processes started", "running, h", "measuring, %", "store busy, %", "syncing, h", "in all, h")
     rows = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
     for design in DESIGNS:
         found = simulate(design)
