@@ -56,7 +56,8 @@ class Pairing:
 
 def pair(baseline: Results, candidate: Results, force: bool = False) -> Pairing:
     """Pair the cells of two sweeps by case, variant and its arguments. `force` compares what is refused otherwise."""
-    refused, told = _between_machines(baseline, candidate)
+    refused: list[str] = []
+    told: list[str] = []
     apart = _apart(baseline.records, candidate.records)
     harmless = {name for name in apart if name in _OF_NO_WEIGHT}
     for name in _SAME_CASE:
@@ -66,15 +67,21 @@ def pair(baseline: Results, candidate: Results, force: bool = False) -> Pairing:
     left_out = set(apart) if force else harmless
     fields = [name for name in _SAME_CASE if name not in left_out]
     pairs, only_baseline, only_candidate = _match(baseline.records, candidate.records, fields)
-    made = [Pair(a, b, [] if force else [*_between_cells(a, b)]) for a, b in pairs]
+    between = _between_machines(baseline, candidate, pairs)
+    told += dict.fromkeys(text for _, other in between.values() for text in other)
+    other_machines = dict.fromkeys(text for machine, _ in between.values() for text in machine)
+    made = [
+        Pair(a, b, [] if force else [*between[a.environment_hash, b.environment_hash][0], *_between_cells(a, b)])
+        for a, b in pairs
+    ]
     if not made:
         refused.append("no cell of one is in the other")
     elif not force and all(p.refused for p in made):
-        refused += sorted({reason for p in made for reason in p.refused})
+        refused += dict.fromkeys(reason for p in made for reason in p.refused)
     if any(a.input_checksum and b.input_checksum and a.input_checksum != b.input_checksum for a, b in pairs):
         told.append("inputs differ (checksums), so errors are of different numbers")
     if force:
-        told += refused if made else []
+        told += [*other_machines, *refused] if made else []
         refused = [] if made else refused
     return Pairing(made, only_baseline, only_candidate, refused, told)
 
@@ -106,20 +113,18 @@ def latency_of(record: Record) -> float | None:
     return record.device_ms if record.device_ms is not None else host_ms(record)
 
 
-def _between_machines(baseline: Results, candidate: Results) -> tuple[list[str], list[str]]:
-    hashes = [{record.environment_hash for record in side.records} for side in (baseline, candidate)]
-    refused: dict[str, None] = {}
-    told: dict[str, None] = {}
-    for first in sorted(hashes[0]):
-        for second in sorted(hashes[1]):
-            known = first in baseline.environments and second in candidate.environments
-            if known:
-                machine, other = environment_differences(baseline.environments[first], candidate.environments[second])
-                refused |= dict.fromkeys(machine)
-                told |= dict.fromkeys(other)
-            elif first != second:
-                refused[f"the machines differ, or are not known (environments {first} and {second})"] = None
-    return list(refused), list(told)
+def _between_machines(
+    baseline: Results, candidate: Results, pairs: list[tuple[Record, Record]]
+) -> dict[tuple[str, str], tuple[list[str], list[str]]]:
+    """By the environment hashes of pairs: what forbids to compare them, and what only has to be told."""
+    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for first, second in dict.fromkeys((a.environment_hash, b.environment_hash) for a, b in pairs):
+        if first in baseline.environments and second in candidate.environments:
+            found[first, second] = environment_differences(baseline.environments[first], candidate.environments[second])
+        else:
+            reason = f"the machines differ, or are not known (environments {first} and {second})"
+            found[first, second] = ([reason] if first != second else [], [])
+    return found
 
 
 def _between_cells(a: Record, b: Record) -> Iterator[str]:
@@ -150,7 +155,7 @@ def _apart(first: list[Record], second: list[Record]) -> dict[str, tuple[str, st
 def _match(
     first: list[Record], second: list[Record], fields: list[str]
 ) -> tuple[list[tuple[Record, Record]], list[Record], list[Record]]:
-    """Pairs of equal fields. Where a case comes more than once, those of equal clock and cache go together first."""
+    """Pairs of equal fields. Where a case comes more than once, those most alike in clock, cache and machine pair."""
     waiting: dict[str, list[Record]] = defaultdict(list)
     for record in first:
         waiting[_key(record, fields)].append(record)
@@ -160,8 +165,9 @@ def _match(
         if not candidates:
             only_second.append(record)
             continue
-        alike = [c for c in candidates if (c.clock, c.cache) == (record.clock, record.cache)]
-        chosen = (alike or candidates)[0]
+        same_way = [c for c in candidates if (c.clock, c.cache) == (record.clock, record.cache)]
+        same_machine = [c for c in same_way if c.environment_hash == record.environment_hash]
+        chosen = (same_machine or same_way or candidates)[0]
         candidates.remove(chosen)
         pairs.append((chosen, record))
     return pairs, [record for records in waiting.values() for record in records], only_second

@@ -10,7 +10,7 @@ from typing import Any
 
 from softmax_exp.ranking import host_ms, on_device_clock
 from softmax_exp.records import Record, Status
-from softmax_exp.report import words
+from softmax_exp.report import machines, words
 from softmax_exp.report.html import Html, join, tag
 from softmax_exp.report.panels import case_title, label
 from softmax_exp.results import Results
@@ -63,7 +63,11 @@ def scoreboard(sweeps: list[Results]) -> Html:
 def figures(sweeps: list[Results]) -> Html:
     """Every cell with its figures, to be filtered by typing; without the columns in which there is none."""
     shown = [(n, record) for n, results in enumerate(sweeps) for record in results.records]
-    rows = [_row(record, label(record, n, len(sweeps))) for n, record in shown[:_MAX_ROWS]]
+    on = [machines.kinds(results) for results in sweeps]
+    rows = [
+        _row(record, label(record, n, len(sweeps)), on[n].get(record.environment_hash, ""))
+        for n, record in shown[:_MAX_ROWS]
+    ]
     heads = [head for head in _FIGURES if any(row[head] for row in rows)]
     cells = [tag("tr", *(_cell(head, row[head]) for head in heads)) for row in rows]
     box = tag("input", type="search", id="filter", autocomplete="off", placeholder="e.g. triton 2048")
@@ -119,6 +123,10 @@ def environments(sweeps: list[Results]) -> Html:
             cells = [tag("td", "" if value is None else value, class_="text") for value in values]
             name = [title, tag("span", " (differs)", class_="differs")] if differs else [title]
             rows.append(tag("tr", tag("th", *name, scope="row"), *cells))
+    for title, name in (("measured on hosts", "host"), ("measured on GPUs", "gpu_uuid")):
+        where = [machines.places(sweeps[n], environment, name) for n, environment, _ in columns]
+        if any(where):
+            rows.append(tag("tr", tag("th", title, scope="row"), *(tag("td", text, class_="text") for text in where)))
     git = [_commit(env) for _, _, env in columns]
     rows.append(tag("tr", tag("th", "commit", scope="row"), *(tag("td", text, class_="text") for text in git)))
     several = len(sweeps) > 1
@@ -144,10 +152,10 @@ def reproduce(sweeps: list[Results]) -> Html:
     return join(parts)
 
 
-def _row(record: Record, variant: str) -> dict[str, str]:
+def _row(record: Record, variant: str, machine: str) -> dict[str, str]:
     low, high = record.device_ms_ci_low, record.device_ms_ci_high
     cells = (
-        case_title(record),
+        case_title(record) + (f", {machine}" if machine else ""),
         variant,
         words.latency(record.device_ms if on_device_clock(record) else None),
         words.latency(host_ms(record)),

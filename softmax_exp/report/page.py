@@ -10,6 +10,7 @@ from collections import Counter
 from softmax_exp.ranking import on_device_clock
 from softmax_exp.report import distributions, listings, pictures, words
 from softmax_exp.report.html import Html, join, tag
+from softmax_exp.report.machines import warning
 from softmax_exp.report.panels import panels
 from softmax_exp.report.style import CSS, SCRIPT
 from softmax_exp.results import Results
@@ -107,9 +108,11 @@ def _lead(sweeps: list[Results]) -> Html:
         facts = [results.name, str(results.manifest.get("started_at") or ""), *_machines(results)]
         facts.append(", ".join(f"{count} {status}" for status, count in counts.most_common()))
         parts.append(tag("p", " · ".join(fact for fact in facts if fact), class_="about"))
-    if len({machine for results in sweeps for machine in _machines(results)}) > 1:
-        warning = "These sweeps are of different machines: their figures stand side by side, and do not compare."
-        parts.append(tag("p", warning, class_="warning"))
+        if mixed := warning(results):
+            parts.append(tag("p", mixed, class_="warning"))
+    if len({tuple(_machines(results)) for results in sweeps}) > 1:
+        told = "These sweeps are of different machines: their figures stand side by side, and do not compare."
+        parts.append(tag("p", told, class_="warning"))
     return join(parts)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from softmax_exp.ranking import on_device_clock
 from softmax_exp.records import Record
+from softmax_exp.report.machines import kinds
 from softmax_exp.results import Results
 
 
@@ -48,8 +49,9 @@ def panels(sweeps: list[Results]) -> list[Panel]:
     found: dict[str, list[tuple[int, Record]]] = defaultdict(list)
     clocks = {on_device_clock(record) for results in sweeps for record in results.records if record.device_ms}
     for number, results in enumerate(sweeps):
+        on = kinds(results)
         for record in results.records:
-            title = _title(record)
+            title = _title(record) + (f", {on[record.environment_hash]}" if record.environment_hash in on else "")
             if len(clocks) > 1 and record.device_ms:
                 title += ", GPU" if on_device_clock(record) else ", CPU"
             found[title].append((number, record))

@@ -14,7 +14,7 @@ from typing import Any
 
 from softmax_exp.ranking import host_ms
 from softmax_exp.records import Record
-from softmax_exp.report import words
+from softmax_exp.report import machines, words
 from softmax_exp.results import Results
 from softmax_exp.table import by_case, failures_in_words
 
@@ -26,12 +26,13 @@ def markdown(sweeps: list[Results]) -> str:
     """The verdict, a table and the failures of each sweep, as many cases as a comment on GitHub holds."""
     share, parts = _MAX_CHARS // len(sweeps), []
     for results in sweeps:
-        machines = [(env.get("device") or {}) for env in results.environments.values()]
+        devices = [(env.get("device") or {}) for env in results.environments.values()]
         about = ", ".join(
-            f"{device.get('name')}, torch {device.get('torch')}, triton {device.get('triton')}" for device in machines
+            f"{device.get('name')}, torch {device.get('torch')}, triton {device.get('triton')}" for device in devices
         )
         parts.append(f"### softmax_exp {escape(results.name)}\n\n{escape(words.summary(results))}\n")
         parts.append(f"{escape(about)}\n" if about else "")
+        parts.append(f"{escape(mixed)}\n" if (mixed := machines.warning(results)) else "")
         cases = by_case(results.records)
         failures = [f"- {escape(line)}" for line in failures_in_words(results.records)]
         rows, verdicts, left = [], [], share - sum(map(len, failures[:100]))
