@@ -69,11 +69,13 @@ def check() -> None:
 
 @contextlib.contextmanager
 def deferred(told: Callable[[], None]) -> Iterator[None]:
-    """Let a signal call `told`; `Stopped` at the end if one came."""
+    """Let a signal call `told`, also one that came before; `Stopped` at the end if one came."""
     global _told
     assert _told is None
     _told = told
     try:
+        if _count:
+            told()
         yield
     finally:
         _told = None

@@ -107,11 +107,11 @@ class Worker:
         `request` holds the fields of a `Request` as JSON values. Every variant gets exactly one `result`.
         """
         remaining = list(request["variants"])
-        self._stopping, self._wake = False, os.pipe()
+        self._wake = os.pipe()
         try:
             self._measure(request, remaining, log, tell)
         finally:
-            wake, self._wake = self._wake, None
+            (wake, self._wake), self._stopping = (self._wake, None), False
             for descriptor in wake:
                 os.close(descriptor)
 

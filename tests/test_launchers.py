@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -60,20 +61,20 @@ def test_a_plugin_that_is_not_installed_is_named_with_its_extra(monkeypatch: pyt
 
 @needs_plugins
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_joblib_is_stopped_in_good_order_and_submitit_goes_on(tmp_path: Path, number: signal.Signals) -> None:  # S19
+def test_joblib_is_stopped_in_good_order(tmp_path: Path, number: signal.Signals) -> None:  # S19
     """SIGINT as a terminal sends it, to every process of the group; SIGTERM to the command alone."""
-    basic = Command(tmp_path / "basic", *SWEEP, *TINY)
-    long = [each for each in TINY if "budget" not in each] + ["measure.budget_s=30", "measure.target_pct=1e-9"]
-    stopped = Command(tmp_path / "stopped", *SWEEP, *long, "measure.max_rounds=100000000", *JOBLIB)
-    while not any("softmax_exp.worker" in " ".join(each.cmdline()) for each in stopped.processes()):
-        assert stopped.process.poll() is None, stopped.said
-    assert basic.wait() == 0, basic.said
-    (os.killpg if number == signal.SIGINT else os.kill)(stopped.process.pid, number)
-    assert stopped.wait(60) == 128 + number, stopped.said
-    assert stopped.orphans() == [] and "Traceback" not in stopped.said
-    sweep = the_sweep(tmp_path / "stopped")
-    assert {record.status for record in sweep.records()} <= {Status.KILLED, Status.PASSED}
-    assert f"go on by: python -m softmax_exp {' '.join(SWEEP[:2])}" in stopped.said
+    endless = ["measure.budget_s=3600", "measure.target_pct=1e-9", "measure.max_rounds=1000000000"]
+    command = Command(tmp_path, *SWEEP, *TINY, *endless, *JOBLIB)
+    while sum("softmax_exp.worker" in " ".join(each.cmdline()) for each in command.processes()) < 2:
+        assert command.process.poll() is None, command.said
+        time.sleep(0.1)
+    (os.killpg if number == signal.SIGINT else os.kill)(command.process.pid, number)
+    assert command.wait() == 128 + number, command.said
+    assert command.orphans() == [] and "Traceback" not in command.said
+    sweep = the_sweep(tmp_path)
+    assert sweep.records() and {record.status for record in sweep.records()} == {Status.KILLED}
+    assert whole_lines(sweep.records_path) and len(sweep.records()) <= 4, "the third job never began"
+    assert f"resume={sweep.sweep_id}" in command.said
 
 
 @needs_plugins

@@ -137,6 +137,12 @@ def test_a_stop_ends_the_request_with_its_round(worker, tmp_path):
     assert run(worker, tmp_path / "log", "eager")["eager"]["status"] == Status.PASSED, "the next request is not stopped"
 
 
+def test_a_stop_before_the_request_ends_it_and_not_the_next_one(worker, tmp_path):
+    worker.stop_soon()
+    assert run(worker, tmp_path / "log", "eager")["eager"]["status"] == Status.KILLED
+    assert run(worker, tmp_path / "log", "eager")["eager"]["status"] == Status.PASSED
+
+
 def test_a_listener_that_fails_leaves_nothing_for_the_next_request(worker, tmp_path):
     def deaf(event):
         raise OSError("planted")
