@@ -61,6 +61,7 @@ def cell_run(record: Record, job: dict[str, Any], environment: dict[str, Any]) -
     params["shape"] = "x".join(map(str, record.shape))
     params |= {f"variant_args.{key}": value for key, value in flat(record.variant_args)}
     params |= {f"plan.{key}": value for key, value in flat(record.plan)}
+    params |= {f"placement.{key}": value for key, value in flat(record.placement)}
     params |= {name: getattr(record, name) for name in HASHES} | environment_params(environment)
     return Run(
         key=f"cell {record.cell}",
