@@ -76,7 +76,7 @@ def refuse_code(composed: DictConfig) -> None:
     known = [f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover(Launcher)]
     for name, (ours, extra) in engine.PLUGINS.items():
         if target == ours and target not in known:
-            raise ConfigError(f"hydra/launcher ({name}) needs a plugin of Hydra: pip install 'softmax_exp[{extra}]'")
+            raise ConfigError(f"hydra/launcher ({name}) needs a plugin of Hydra: pip install -e '.[{extra}]'")
     if target not in known or "_target_" in str(launcher):
         raise ConfigError("hydra.launcher must not name code to call (_target_); choose one by hydra/launcher=…")
 
