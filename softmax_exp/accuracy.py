@@ -153,6 +153,8 @@ def _check_rows(
         y_error = saved * y + smallest
         bound = abs(scale) * (y_error * (dy - dot).abs() + (y + smallest) * dot_error)
         bound = bound + 2 * UNIT_ROUNDOFF[case.dtype] * dx.abs() + smallest
+        # On CUDA eager rounds dy * y to the dtype before it subtracts.
+        bound = bound + abs(scale) * (UNIT_ROUNDOFF[case.dtype] * (dy * y).abs() + smallest)
         if case.scale is not None:  # eager rounds the gradient once before the scale and once after it
             bound = bound + abs(scale) * smallest
         have = take(results["dx"], case, rows)

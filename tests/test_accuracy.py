@@ -181,6 +181,19 @@ def test_zeros_are_incorrect_at_16_million_equal_columns_of_float16():
     assert "0 instead of 5.96046e-08" in accuracy.check(case, x, None, None, torch.zeros_like(x)).reason
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("distribution", ["normal", "ties", "denormal", "one_hot"])
+def test_a_gradient_by_eagers_formula_on_cuda_is_right(dtype, distribution):
+    """It rounds dy * y to the dtype, sums in float32, subtracts, and rounds again."""
+    case = Case(shape=(8, 4096), dtype=dtype, distribution=distribution, mode="backward")
+    inputs = make_inputs(case, torch.device("cpu"))
+    x, dy = inputs.xs[0].detach(), inputs.grads[0]
+    y = torch.softmax(x, -1)
+    product = (dy * y).float()
+    dx = (product - product.sum(-1, keepdim=True) * y.float()).to(x.dtype)
+    assert not accuracy.check(case, x, None, dy, dx).reason
+
+
 @pytest.mark.parametrize("offset", [0.0, -1e7, 1e7])
 def test_offsets_and_large_values_stay_finite_and_sum_to_one(offset):  # S11
     z = torch.randn(4, 100, dtype=torch.float64) * 1e4 + offset
