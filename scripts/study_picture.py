@@ -49,11 +49,15 @@ def picture(records: Iterable[Record]) -> str:
 
 
 def _chart(records: list[Record], dtype: str, mode: str) -> tuple[Html, list[str]] | None:
-    """One chart and the variants in it; of cases with one row length the one that moves the most bytes."""
+    """One chart and the variants in it; of cases with one row length the one that moves the most bytes.
+
+    Powers of two alone: a line through the lengths beside them would fall and rise again.
+    """
     plain = [
         r for r in records
         if (r.dtype, r.mode, r.mask, r.layout, r.distribution) == (dtype, mode, "none", "contiguous", "normal")
         and r.status is Status.PASSED and r.gbps and (r.least_bytes or 0) >= MIN_BYTES and r.seq_q != 1
+        and r.n_cols & (r.n_cols - 1) == 0
     ]  # fmt: skip
     largest = {r.n_cols: max(o.least_bytes or 0 for o in plain if o.n_cols == r.n_cols) for r in plain}
     chosen = {(r.variant, r.n_cols): r for r in plain if r.least_bytes == largest[r.n_cols]}
@@ -69,7 +73,7 @@ def _chart(records: list[Record], dtype: str, mode: str) -> tuple[Html, list[str
     if not names:
         return None
     title = f"{mode}, {dtype}"
-    drawn = log_chart(title, lines, "row length (columns)", "GB/s", "")
+    drawn = log_chart(title, lines, "row length (columns; powers of two)", "GB/s", "")
     drawn = Html(drawn.replace("<svg ", f'<svg width="{WIDTH - 10}" height="{HEIGHT - 30}" y="22" ', 1))
     return join([tag("text", title, x=60, y=16, class_="name"), drawn]), names
 

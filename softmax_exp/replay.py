@@ -7,6 +7,7 @@ between then and now, and a comparison. Exit status 0 it agrees, 1 it does not, 
 from __future__ import annotations
 
 import argparse
+import itertools
 import shlex
 import sys
 from collections.abc import Callable
@@ -158,17 +159,21 @@ def differences_of_configs(then: Results, experiments: list[Experiment]) -> list
 
 
 def _from_records(records: list[Record]) -> dict[str, Any]:
-    """A job's config from its records alone. How it was measured: by the preset of conf/measure with the same hash."""
+    """A job's config from its records alone: that of the same hash, by the presets of conf/measure.
+
+    Records name the device that was used, where the config may have left it open.
+    """
     first = records[0]
     fields: dict[str, Any] = {name: getattr(first, name) for name in Case.__dataclass_fields__}
     fields["variants"] = [record.variant for record in records]
     fields["variant_args"] = {record.variant: record.variant_args for record in records if record.variant_args}
     fields["baseline"] = next((record.baseline for record in records if record.baseline), None)
-    for path in sorted((CONF / "measure").glob("*.yaml")):
-        for baseline in (fields["baseline"], "eager"):
-            tried = {**fields, "baseline": baseline, "measure": OmegaConf.to_container(OmegaConf.load(path))}
-            if config.from_fields(tried, Path()).config_hash == first.config_hash:
-                return tried
+    devices = dict.fromkeys([first.device, first.device.split(":")[0], "auto"])
+    presets = [OmegaConf.to_container(OmegaConf.load(path)) for path in sorted((CONF / "measure").glob("*.yaml"))]
+    for measure, device, baseline in itertools.product(presets, devices, (fields["baseline"], "eager")):
+        tried = {**fields, "baseline": baseline, "device": device, "measure": measure}
+        if config.from_fields(tried, Path()).config_hash == first.config_hash:
+            return tried
     return fields
 
 

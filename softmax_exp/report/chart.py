@@ -190,7 +190,9 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A figure for an axis: up to 5 digits as they are, beyond with K and M, small ones with an exponent."""
+    """A figure for an axis: up to 5 digits as they are, beyond with K and M (Ki and Mi for powers of two)."""
+    if value >= 1e5 and math.log2(value).is_integer():
+        return f"{value / 2**20:g}Mi" if value >= 2**20 else f"{value / 2**10:g}Ki"
     if value >= 1e6:
         return f"{value / 1e6:.4g}M"
     if value >= 1e5:

@@ -92,7 +92,16 @@ def test_boxes_keep_order_and_outliers_inside():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(512, "512"), (65536, "65536"), (262144, "262.1K"), (2e6, "2M"), (0.05, "0.05")]
+    ("value", "text"),
+    [
+        (512, "512"),
+        (65536, "65536"),
+        (262144, "256Ki"),
+        (1048576, "1Mi"),
+        (151936, "151.9K"),
+        (2e6, "2M"),
+        (0.05, "0.05"),
+    ],
 )
 def test_sizes_are_short(value, text):
     assert short(value) == text
