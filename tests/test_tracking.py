@@ -215,10 +215,36 @@ def test_curves_that_are_no_more_go(outputs, store):
 
 
 def test_all_pages_are_read_when_looking_for_what_is_there(outputs, store, monkeypatch):
-    monkeypatch.setattr(sending, "_PAGE", 5)
+    monkeypatch.setattr(sending, "_DATABASE_PAGE", 5)
     sweep = made_up.sweep(outputs, made_up.records())
     assert sync(sweep, store) == 12
     assert sync(sweep, store) == 0
+
+
+def test_what_one_sender_sent_is_not_asked_for_again(outputs, store, monkeypatch):
+    sweep = made_up.sweep(outputs, made_up.records())
+    sender = sending.Sender(sweep, store)
+    assert sender.send(sweep.records()) == 12
+    monkeypatch.setattr(sending, "sync", lambda *_: pytest.fail("asked again"))
+    finish(sweep, store, sender=sender)
+    assert len(runs(store)) == 12 and len(runs(store, "summary")) == 1
+
+
+@pytest.mark.parametrize("other", ["a sync of the same sweep", "a failure", "a record not sent"])
+def test_what_a_sender_may_have_missed_or_doubled_is_put_right(outputs, store, monkeypatch, other):
+    sweep = made_up.sweep(outputs, made_up.records())
+    sender, records = sending.Sender(sweep, store), sweep.records()
+    sender.send(records[:4])
+    if other == "a sync of the same sweep":
+        assert sync(sweep, store) == 8
+    if other == "a failure":
+        with monkeypatch.context() as patch:
+            patch.setattr(type(store.client), "log_batch", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("gone")))
+            with pytest.raises(StoreError):
+                sender.send(records[4:5])
+    sender.send(records[4:] if other != "a record not sent" else records[4:11])
+    finish(sweep, store, sender=sender)
+    assert sorted(run.data.tags["key"] for run in runs(store)) == sorted(f"cell {record.cell}" for record in records)
 
 
 def test_a_store_that_fails_in_the_middle_costs_nothing(outputs, store, monkeypatch):

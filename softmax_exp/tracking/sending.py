@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from softmax_exp.manifest import folder_number
 from softmax_exp.records import Record, Sweep
@@ -24,8 +24,10 @@ from softmax_exp.tracking.runs import Run, cell_run, read_environment
 from softmax_exp.tracking.store import Store, explained, settle, wait_for_lock
 from softmax_exp.tracking.views import set_views
 
-_PAGE = 50  # a server takes 10 ms a run and more when it is busy, and a request may take no longer than 10 s
-_LOCK_S = 60.0
+# Runs asked for at a time. A server takes 10 ms a run and more when it is busy, and a request may take no longer than
+# 10 s; a database is read here, and each page costs it a sorting of all.
+_SERVER_PAGE, _DATABASE_PAGE = 50, 1000
+_LOCK, _LOCK_S = ".sync.lock", 60.0
 _FOREIGN_STALE_S = 3600.0
 
 
@@ -40,7 +42,8 @@ def sync(sweep: Sweep, store: Store | None, records: Iterable[Record] | None = N
     if not records:
         return 0
     runs = _Runs(sweep)
-    with explained(store.address), _alone(sweep):
+    with explained(store.address), _alone(sweep) as lock:
+        lock.write("synced\n")  # a sender of the same sweep is not the only one then
         if not some:
             return _reconcile(store, sweep, map(runs.of, records), "cell")
         return runs.reconcile(store, records)
@@ -50,21 +53,31 @@ class Sender:
     """Sends records as they are measured, without asking each time what the store holds of them.
 
     To ask costs as much as to write, and more the more runs there are; of a new sweep the store can hold nothing yet.
-    Only in a resumed one it may. What went wrong on the way is put right by `finish`, which asks once.
+    Only in a resumed one it may. What went wrong on the way is put right by `finish`, which then asks once.
     """
 
     def __init__(self, sweep: Sweep, store: Store) -> None:
         self._sweep, self._store, self._runs = sweep, store, _Runs(sweep)
         self._is_new = not (sweep.folder / "resumed.jsonl").exists()
+        self._sent: list[str] = []
+        self._failed = False
 
     def send(self, records: list[Record]) -> int:
         """Send what was just measured and return how many runs were written. StoreError where the store fails."""
         with explained(self._store.address), _alone(self._sweep):
             if not self._is_new:
                 return self._runs.reconcile(self._store, records)
+            was_failed, self._failed = self._failed, True
             for record in records:
                 _write(self._store, self._sweep, self._runs.of(record))
+            self._sent += [record.cell for record in records]
+            self._failed = was_failed
             return len(records)
+
+    def has_sent(self, records: list[Record]) -> bool:
+        """Whether the store has acknowledged each of a sweep's records once, and nobody else has sent any."""
+        alone = self._is_new and not self._failed and (self._sweep.folder / _LOCK).stat().st_size == 0
+        return alone and sorted(self._sent) == sorted(record.cell for record in records)
 
 
 class _Runs:
@@ -94,11 +107,15 @@ class _Runs:
         )
 
 
-def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = ()) -> int:
-    """Send what is missing of a sweep with its curves, its summary (and `attachments` as its files) and the views."""
+def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = (), sender: Sender | None = None) -> int:
+    """Send what is missing of a sweep with its curves, its summary (and `attachments` as its files) and the views.
+
+    sender: what sent its records, if it was one alone.
+    """
     if store is None:
         return 0
-    written, records = sync(sweep, store), sweep.records()
+    records = sweep.records()
+    written = 0 if sender is not None and sender.has_sent(records) else sync(sweep, store)
     curve_runs = [curve_run(name, cells) for name, cells in curves(records).items()]
     summary = summary_run(sweep, records, list(attachments))
     with explained(store.address), _alone(sweep):
@@ -112,9 +129,9 @@ def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = ()) 
 
 def find_runs(store: Store, condition: str) -> Iterator[Any]:
     """Every run of the experiment that meets a filter of MLflow, page by page."""
-    token = None
+    token, size = None, _SERVER_PAGE if store.uri.startswith("http") else _DATABASE_PAGE
     while True:
-        page = store.client.search_runs([store.experiment_id], condition, max_results=_PAGE, page_token=token)
+        page = store.client.search_runs([store.experiment_id], condition, max_results=size, page_token=token)
         yield from page
         token = page.token
         if not token:
@@ -138,11 +155,11 @@ def close_stale(store: Store) -> int:
 
 
 @contextlib.contextmanager
-def _alone(sweep: Sweep) -> Iterator[None]:
+def _alone(sweep: Sweep) -> Iterator[IO[str]]:
     """One process at a time sends a sweep, or two would both miss a run and both write it."""
-    with (sweep.folder / ".sync.lock").open("a") as file:
+    with (sweep.folder / _LOCK).open("a") as file:
         wait_for_lock(file.fileno(), _LOCK_S, f"another process has been sending {sweep.folder}")
-        yield
+        yield file
 
 
 def _reconcile(

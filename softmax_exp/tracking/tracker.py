@@ -80,10 +80,13 @@ class Tracker:
         self._sender = self._sender or sending.Sender(sweep, store)
         return self._sender.send(records)
 
+    def _send_rest(self, sweep: Sweep, store: Store, attachments: Iterable[Path]) -> int:
+        return sending.finish(sweep, store, attachments, self._sender)
+
     def _finish(self, sweep: Sweep, attachments: Iterable[Path]) -> str:
         if self._store.done() and self._store.exception():
             self._store = self._open()
-        return self._use(sending.finish, sweep, attachments)
+        return self._use(self._send_rest, sweep, attachments)
 
     def _use(self, action: Callable[..., int], sweep: Sweep, sent: Any, probe_s: float = 5.0) -> str:
         """What went wrong; empty where nothing did."""

@@ -77,7 +77,7 @@ def test_the_summary_and_a_curve_are_the_whole_sweep(stored):
 def test_without_a_summary_the_cells_themselves_are_read(stored, monkeypatch):
     store, sweep, runs = stored
     monkeypatch.setattr("softmax_exp.tracking.reading._from_files", lambda *_: None)
-    monkeypatch.setattr("softmax_exp.tracking.sending._PAGE", 5)  # S28: every page is read
+    monkeypatch.setattr("softmax_exp.tracking.sending._DATABASE_PAGE", 5)  # S28: every page is read
     found = tracking.read_run(store, runs["summary", "summary"])
     by_cell = {record.cell: record for record in found["records"]}
     assert by_cell.keys() == {record.cell for record in sweep.records()}
