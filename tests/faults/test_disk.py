@@ -60,7 +60,7 @@ def test_a_full_disk_ends_the_sweep_and_costs_no_record(disk, figures) -> None:
 
 
 def test_a_disk_without_place_for_the_manifest_is_told(disk) -> None:
-    (disk / "large").write_bytes(bytes(100 << 10))
+    (disk / "large").write_bytes(bytes(106 << 10))  # of 28 pages one is left
     command = Command(disk, *SWEEP, "tracking=off")
     assert command.wait() == 2
     assert "cannot be written (No space left on device); choose outputs=" in command.said
