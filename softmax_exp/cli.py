@@ -49,8 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         expansion = compose.expand(parsed.overrides, parsed.config_dir)
         with stops.heeded():
             return (start if expansion.master.resume in (None, False) else go_on)(expansion, arguments)
-    except ConfigError as error:
-        print(redact(str(error)), file=sys.stderr)
+    except (ConfigError, OmegaConfBaseException) as error:  # the latter: `${...}` in a key of the whole sweep
+        print(redact(in_words(error)), file=sys.stderr)
         return 2
     except (stops.Stopped, KeyboardInterrupt) as stopped:  # before anything was started
         return getattr(stopped, "status", 130)

@@ -349,6 +349,12 @@ def test_secrets_stay_out_of_every_file_and_message(
     assert "http://***@127.0.0.1:9" in everything
 
 
+@pytest.mark.parametrize("key", ["resume", "outputs", "retry"])
+def test_a_reference_to_nothing_in_a_key_of_the_whole_sweep_is_told(capsys, key):
+    assert cli.main(["seq=16", "variants=eager", key + "=${oc.env:NO_SUCH_VARIABLE}"]) == 2
+    assert f"{key}: " in (said := capsys.readouterr().err) and "'NO_SUCH_VARIABLE' not found" in said
+
+
 def test_a_user_s_own_variant_is_named_by_its_path(joint: Joint) -> None:
     shutil.copyfile(ROOT / "softmax_exp/variants/eager.py", "mine.py")
     assert cli.main(["outputs=out", "variants=[eager,mine.py:build]", "seq=16"]) == 0
