@@ -134,6 +134,8 @@ def shape_faults(plain: dict[str, Any]) -> Iterator[str]:
         yield "shape ([]) must have at least one dimension, e.g. shape=[8,12,512,512]"
     elif any(size is None for size in shape):
         yield f"shape ({shape}) must be whole numbers; a size is null"
+    elif any(not isinstance(size, int) for size in shape):  # `${…}` may stand for anything
+        yield f"shape ({shape}) must be whole numbers"
     elif any(size < 1 for size in shape) and not any((plain[name] is not None and plain[name] < 1) for name in SIZES):
         yield f"shape ({shape}) must be >= 1 in every dimension"
     elif math.prod(shape) > LARGEST:

@@ -85,7 +85,8 @@ def read_manifest(sweep: Sweep) -> dict[str, Any]:
         if not isinstance(manifest.get("chunk", 1), int):
             raise ValueError("chunk is no number")
         for number, job in enumerate(manifest["jobs"]):
-            if job["job"] != number or not isinstance(job["config"], dict):
+            names, device = job["config"]["variants"], job["config"]["device"]
+            if job["job"] != number or not all(isinstance(text, str) for text in [device, *names]):
                 raise ValueError(f"job {number} is not as it was written")
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise ConfigError(f"{sweep.folder / 'manifest.json'} is damaged ({type(error).__name__}: {error})") from error
