@@ -24,9 +24,16 @@ def stopped(command: Command) -> Iterator[None]:
     command.send(signal.SIGCONT)
 
 
+def is_free(port: int) -> bool:
+    try:
+        return server.free_port(port, tries=1) == port
+    except ValueError:
+        return False
+
+
 def start_again(served: Served, data: Path) -> None:
     deadline = time.monotonic() + 60
-    while (data / "postmaster.pid").exists():  # a PostgreSQL whose owner was killed is still ending
+    while (data / "postmaster.pid").exists() or not is_free(served.port):  # servers whose owner was killed still end
         assert time.monotonic() < deadline
         time.sleep(0.1)
     served.start()
