@@ -61,7 +61,7 @@ def tile_forward(
     mask_stride_h,
     mask_stride_q,
     scale,
-    exponent_scale,
+    power_scale,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     REST: tl.constexpr,
@@ -93,7 +93,8 @@ def tile_forward(
         mask_start = row_base(mask_start, VECTOR, "aligned")
     read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
     READ_ALL: tl.constexpr = EXACT and not CAUSAL
-    FUSED: tl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16 and MASK == "none" and not SCALED
+    FORM_16: tl.constexpr = "fused" if MASK == "none" and not SCALED else "plain"
+    FORM: tl.constexpr = FORM_16 if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
     # -inf, which stands for what is not read, survives anything but a multiplication by a scale <= 0.
     PARTIAL: tl.constexpr = "after" if CAUSAL or (SCALED and not EXACT) else "none"
     column = tile_columns(row, COLS, LANES, ROTATED)
@@ -132,14 +133,14 @@ def tile_forward(
         largest = tl.maximum(largest, row_max(end_logits))
     if SAFE:
         largest = tl.where(largest == float("-inf"), 0.0, largest)
-    slope, origin = exponent_of(largest, exponent_scale, FUSED)
+    slope, origin = exponent_of(largest, power_scale, FORM)
 
     if PACKED:
         x = keep_packed(x)
         logits = logits_of(
             x, mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale, PARTIAL, MASK, MASK_ACCESS, SCALED
         )  # fmt: skip
-    powers = power(logits, slope, origin, FUSED)
+    powers = power(logits, slope, origin, power_scale, FORM)
     total = lane_sum(powers)
     if REST > 0:
         if PACKED:
@@ -148,11 +149,11 @@ def tile_forward(
                 rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
                 PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
-        rest_powers = power(rest_logits, slope, origin, FUSED)
+        rest_powers = power(rest_logits, slope, origin, power_scale, FORM)
         total += lane_sum(rest_powers)
     total = row_sum(total)
     if ACCESS == "shifted":
-        end_powers = power(end_logits, slope, origin, FUSED)
+        end_powers = power(end_logits, slope, origin, power_scale, FORM)
         total += row_sum(end_powers)
     if SAFE:
         total = tl.where(total == 0.0, 1.0, total)
@@ -163,7 +164,7 @@ def tile_forward(
             keep_packed(x), mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
-        powers = power(logits, slope, origin, FUSED)
+        powers = power(logits, slope, origin, power_scale, FORM)
     y = (powers * factor).to(out_ptr.dtype.element_ty)
     if EXACT:
         tl.store(out_ptr + out_base + column, y)
@@ -175,7 +176,7 @@ def tile_forward(
                 keep_packed(rest_x), mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
                 PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
-            rest_powers = power(rest_logits, slope, origin, FUSED)
+            rest_powers = power(rest_logits, slope, origin, power_scale, FORM)
         rest_y = (rest_powers * factor).to(out_ptr.dtype.element_ty)
         inside = row_ok & (rest_column // VECTOR * VECTOR < n_whole)
         tl.store(out_ptr + out_base + rest_column, rest_y, mask=inside)

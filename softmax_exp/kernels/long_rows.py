@@ -17,7 +17,8 @@ import torch
 
 from softmax_exp.kernels import long_rows_held, long_rows_shared
 from softmax_exp.kernels.launch import INTERPRETED, gpu_of
-from softmax_exp.kernels.long_rows_plan import MAX_CHUNKS, LongRowsPlan, next_power_of_2
+from softmax_exp.kernels.long_rows_plan import MAX_CHUNKS, LongRowsPlan
+from softmax_exp.kernels.plan import next_power_of_2
 
 _CLEARED = 1024
 
@@ -104,8 +105,7 @@ def prepare_forward(
         raise ValueError(f"scale ({scale}) must be a finite number above 0")
     _check(x_MN, y_MN)
     strides = {"x_stride": x_MN.stride(0), "y_stride": y_MN.stride(0)}
-    exponent = {"exponent_scale": scale * math.log2(math.e)}
-    return _prepare((x_MN, y_MN), 1, strides, exponent, {"SAFE": safe}, plan, "forward")
+    return _prepare((x_MN, y_MN), 1, strides, {"scale": float(scale)}, {"SAFE": safe}, plan, "forward")
 
 
 def prepare_backward(

@@ -27,7 +27,7 @@ from softmax_exp.kernels.tile import exponent_of, power
 
 @gluon.jit(do_not_specialize=SIZES)
 def held_forward(
-    x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, spins, exponent_scale,
+    x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, spins, scale,
     CHUNK: gl.constexpr, TILE: gl.constexpr, WORDS: gl.constexpr, VECTOR: gl.constexpr, ACCESS: gl.constexpr,
     EXACT: gl.constexpr, SAFE: gl.constexpr, OVERLAP: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
@@ -37,7 +37,8 @@ def held_forward(
     narrow: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
     HALF: gl.constexpr = CHUNK // 2
     N: gl.constexpr = HALF // TILE
-    FUSED: gl.constexpr = x_ptr.dtype.element_ty.primitive_bitwidth == 16
+    FORM: gl.constexpr = "fused" if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
+    SUM_FORM: gl.constexpr = "fused" if FORM == "fused" else "plain"
     buffer = gl.allocate_shared_memory(x_ptr.dtype.element_ty, [N, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     program = gl.program_id(0)
     row = program // n_chunks
@@ -73,13 +74,13 @@ def held_forward(
         largest = gl.maximum(largest, buffer.index(t).load(layout))
     largest = gl.max(largest, axis=0).to(gl.float32)
     reference = reference_of(largest)
-    slope, origin = exponent_of(reference, exponent_scale, FUSED)
-    total = power(held(tiles[0]).to(gl.float32), slope, origin, FUSED)
+    slope, origin = exponent_of(reference, scale, SUM_FORM)
+    total = power(held(tiles[0]).to(gl.float32), slope, origin, scale, SUM_FORM)
     for t in gl.static_range(1, N):
-        total += power(held(tiles[t]).to(gl.float32), slope, origin, FUSED)
+        total += power(held(tiles[t]).to(gl.float32), slope, origin, scale, SUM_FORM)
     for t in range(N):
-        total += power(buffer.index(t).load(layout).to(gl.float32), slope, origin, FUSED)
-    total = gl.sum(total, axis=0) * exact_share(reference, slope, origin, FUSED)
+        total += power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, SUM_FORM)
+    total = gl.sum(total, axis=0) * exact_share(reference, slope, origin, SUM_FORM)
 
     if OVERLAP:
         gdc_wait()
@@ -87,20 +88,20 @@ def held_forward(
     j = gl.arange(0, WORDS, layout=narrow)
     word = poll(words, j, n_chunks, spins)
     lane = gl.arange(0, LANES, layout=narrow)
-    word = help_row(word, words, j, k, n_chunks, x, 0, n_cols, exponent_scale, lane, CHUNK, LANES)
-    reference, factor = combine(word, j, n_chunks, exponent_scale, SAFE)
-    slope, origin = exponent_of(reference, exponent_scale, FUSED)
-    factor *= exact_share(reference, slope, origin, FUSED)
+    word = help_row(word, words, j, k, n_chunks, x, 0, n_cols, scale, lane, CHUNK, LANES)
+    reference, factor = combine(word, j, n_chunks, scale, SAFE)
+    slope, origin = exponent_of(reference, scale, FORM)
+    factor *= exact_share(reference, slope, origin, FORM)
 
     for t in range(N):
-        powers = power(buffer.index(t).load(layout).to(gl.float32), slope, origin, FUSED) * factor
+        powers = power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, FORM) * factor
         column = first + t * TILE + i
         if EXACT:
             gl.store(y + column, powers.to(y_ptr.dtype.element_ty))
         else:
             gl.store(y + column, powers.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)
     for t in gl.static_range(N):
-        powers = power(held(tiles[t]).to(gl.float32), slope, origin, FUSED) * factor
+        powers = power(held(tiles[t]).to(gl.float32), slope, origin, scale, FORM) * factor
         column = first + HALF + t * TILE + i
         if EXACT:
             gl.store(y + column, powers.to(y_ptr.dtype.element_ty))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softmax_exp.kernels.plan import Gpu
+from softmax_exp.kernels.plan import Gpu, next_power_of_2
 
 MIN_COLUMNS = 32769
 DESIGNS = ("shared", "held", "partial")
@@ -99,8 +99,3 @@ def _planned(
     # is not running run out of it.
     spins = 256 + n_cols * itemsize // 2**17
     return LongRowsPlan(design, chunk, tile, -(-span // chunk), num_warps, registers, spins, access)
-
-
-def next_power_of_2(n: int) -> int:
-    """The least power of two that is at least n."""
-    return 1 << (n - 1).bit_length()

@@ -45,20 +45,20 @@ def clear_words(words, n_words, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
 
 
 @triton.jit
-def write_softmax(y, tiles, reference, factor, first, low, high, exponent_scale, N: tl.constexpr,
+def write_softmax(y, tiles, reference, factor, first, low, high, scale, N: tl.constexpr,
                   TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr, EXACT: tl.constexpr):  # fmt: skip
     """Store exp((x - reference) * scale) * factor."""
-    FUSED: tl.constexpr = tiles[0].dtype.primitive_bitwidth == 16
-    slope, origin = exponent_of(reference, exponent_scale, FUSED)
-    factor *= exact_share(reference, slope, origin, FUSED)
+    FORM: tl.constexpr = "fused" if tiles[0].dtype.primitive_bitwidth == 16 else "exact"
+    slope, origin = exponent_of(reference, scale, FORM)
+    factor *= exact_share(reference, slope, origin, FORM)
     for t in tl.static_range(N):
-        powers = power(held(tiles[t]).to(tl.float32), slope, origin, FUSED)
+        powers = power(held(tiles[t]).to(tl.float32), slope, origin, scale, FORM)
         store_tile(y, powers * factor, first + t * TILE, low, high, TILE, VECTOR, ACCESS, EXACT)
 
 
 @triton.jit(do_not_specialize=SIZES)
 def shared_forward(
-    x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, spins, exponent_scale,
+    x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, spins, scale,
     CHUNK: tl.constexpr, TILE: tl.constexpr, WORDS: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
     EXACT: tl.constexpr, SAFE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
@@ -72,19 +72,19 @@ def shared_forward(
     j = tl.arange(0, WORDS)
     N: tl.constexpr = CHUNK // TILE
     tiles = load_tiles(x, k * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT)
-    largest, total = tiles_sums(tiles, exponent_scale, N)
+    largest, total = tiles_sums(tiles, scale, N)
     if OVERLAP:
         gdc_wait()
     publish(words, k, pack(largest, total))
     word = poll(words, j, n_chunks, spins)
-    word = help_row(word, words, j, k, n_chunks, x, low, high, exponent_scale, tl.arange(0, LANES), CHUNK, LANES)
-    reference, factor = combine(word, j, n_chunks, exponent_scale, SAFE)
-    write_softmax(y, tiles, reference, factor, k * CHUNK, low, high, exponent_scale, N, TILE, VECTOR, ACCESS, EXACT)
+    word = help_row(word, words, j, k, n_chunks, x, low, high, scale, tl.arange(0, LANES), CHUNK, LANES)
+    reference, factor = combine(word, j, n_chunks, scale, SAFE)
+    write_softmax(y, tiles, reference, factor, k * CHUNK, low, high, scale, N, TILE, VECTOR, ACCESS, EXACT)
 
 
 @triton.jit(do_not_specialize=SIZES)
 def partial_forward(
-    x_ptr, words_ptr, x_stride, n_cols, n_chunks, exponent_scale,
+    x_ptr, words_ptr, x_stride, n_cols, n_chunks, scale,
     CHUNK: tl.constexpr, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
     EXACT: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
@@ -95,13 +95,13 @@ def partial_forward(
     row = program // n_chunks
     x, low, high = row_span(x_ptr, row, x_stride, n_cols, VECTOR, ACCESS)
     tiles = load_tiles(x, program % n_chunks * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT)
-    largest, total = tiles_sums(tiles, exponent_scale, CHUNK // TILE)
+    largest, total = tiles_sums(tiles, scale, CHUNK // TILE)
     tl.store(words_ptr + program, pack(largest, total))
 
 
 @triton.jit(do_not_specialize=SIZES)
 def finish_forward(
-    x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, exponent_scale,
+    x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, scale,
     CHUNK: tl.constexpr, TILE: tl.constexpr, WORDS: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
     EXACT: tl.constexpr, SAFE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
@@ -116,10 +116,8 @@ def finish_forward(
         gdc_wait()
     j = tl.arange(0, WORDS)
     word = tl.load(words_ptr + row.to(tl.int64) * n_chunks + tl.minimum(j, n_chunks - 1), volatile=True)
-    reference, factor = combine(word, j, n_chunks, exponent_scale, SAFE)
-    write_softmax(
-        y, tiles, reference, factor, first, low, high, exponent_scale, CHUNK // TILE, TILE, VECTOR, ACCESS, EXACT
-    )
+    reference, factor = combine(word, j, n_chunks, scale, SAFE)
+    write_softmax(y, tiles, reference, factor, first, low, high, scale, CHUNK // TILE, TILE, VECTOR, ACCESS, EXACT)
 
 
 @triton.jit

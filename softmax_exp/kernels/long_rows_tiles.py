@@ -10,7 +10,7 @@ maximum is -inf). Forward and backward kernels build on this, in Triton and in G
 import triton
 import triton.language as tl
 
-from softmax_exp.kernels.tile import INTERPRETED, exponent_of, fused_multiply_add, power
+from softmax_exp.kernels.tile import INTERPRETED, exp_of_difference, exponent_of, fused_multiply_add, power
 
 NEG_INF = tl.constexpr(float("-inf"))
 
@@ -112,15 +112,9 @@ def reference_of(largest):
 
 
 @triton.jit
-def powers_of(v, reference, exponent_scale):
-    """exp((x - reference) * scale) in float32. The difference comes first: x * log2(e) could overflow."""
-    return tl.exp2((v.to(tl.float32) - reference) * exponent_scale)
-
-
-@triton.jit
-def exact_share(reference, slope, origin, FUSED: tl.constexpr):
+def exact_share(reference, slope, origin, FORM: tl.constexpr):
     """exp((reference - reference) * scale) = 1 over what `power` has for it: other chunks have another origin."""
-    if FUSED:
+    if FORM == "fused":
         share = tl.exp2(-fused_multiply_add(reference, slope, -origin))
     else:
         share = 1.0
@@ -128,19 +122,19 @@ def exact_share(reference, slope, origin, FUSED: tl.constexpr):
 
 
 @triton.jit
-def tiles_sums(tiles, exponent_scale, N: tl.constexpr):
+def tiles_sums(tiles, scale, N: tl.constexpr):
     """Maximum of a chunk, and sum of exp((x - maximum) * scale)."""
-    FUSED: tl.constexpr = tiles[0].dtype.primitive_bitwidth == 16
+    FORM: tl.constexpr = "fused" if tiles[0].dtype.primitive_bitwidth == 16 else "plain"
     largest = tiles[0]
     for t in tl.static_range(1, N):
         largest = tl.maximum(largest, tiles[t])
     largest = tl.max(largest, axis=0).to(tl.float32)
     reference = reference_of(largest)
-    slope, origin = exponent_of(reference, exponent_scale, FUSED)
-    total = power(held(tiles[0]).to(tl.float32), slope, origin, FUSED)
+    slope, origin = exponent_of(reference, scale, FORM)
+    total = power(held(tiles[0]).to(tl.float32), slope, origin, scale, FORM)
     for t in tl.static_range(1, N):
-        total += power(held(tiles[t]).to(tl.float32), slope, origin, FUSED)
-    return largest, tl.sum(total, axis=0) * exact_share(reference, slope, origin, FUSED)
+        total += power(held(tiles[t]).to(tl.float32), slope, origin, scale, FORM)
+    return largest, tl.sum(total, axis=0) * exact_share(reference, slope, origin, FORM)
 
 
 @triton.jit
@@ -199,20 +193,20 @@ def pick_missing(word, j, k, n_chunks):
 
 
 @triton.jit
-def combine(word, j, n_chunks, exponent_scale, SAFE: tl.constexpr):
+def combine(word, j, n_chunks, scale, SAFE: tl.constexpr):
     """From all words of a row: what to subtract before exp, and what to multiply by after it."""
     largest, total = unpack(word)
     largest = tl.where(j < n_chunks, largest, NEG_INF)
     total = tl.where(j < n_chunks, total, 0.0)
     reference = reference_of(tl.max(largest, axis=0))
-    total = tl.sum(total * tl.exp2((largest - reference) * exponent_scale), axis=0)
+    total = tl.sum(total * exp_of_difference(largest, reference, scale), axis=0)
     if SAFE:
         total = tl.where(total == 0.0, 1.0, total)
     return reference, 1.0 / total
 
 
 @triton.jit
-def help_row(word, words, j, k, n_chunks, p, low, high, exponent_scale, lane, CHUNK: tl.constexpr,
+def help_row(word, words, j, k, n_chunks, p, low, high, scale, lane, CHUNK: tl.constexpr,
              LANES: tl.constexpr):  # fmt: skip
     """Fill in missing words by reading those chunks: progress never hangs on a program that may not be running.
 
@@ -230,12 +224,12 @@ def help_row(word, words, j, k, n_chunks, p, low, high, exponent_scale, lane, CH
             x = tl.load(p + column + lane, mask=column + lane < end, other=NEG_INF).to(tl.float32)
             new_largest = tl.maximum(lane_largest, x)
             reference = reference_of(new_largest)
-            lane_total = lane_total * tl.exp2((lane_largest - reference) * exponent_scale)
-            lane_total += powers_of(x, reference, exponent_scale)
+            lane_total = lane_total * exp_of_difference(lane_largest, reference, scale)
+            lane_total += exp_of_difference(x, reference, scale)
             lane_largest = new_largest
             column += LANES
         largest = tl.max(lane_largest, axis=0)
-        total = tl.sum(lane_total * tl.exp2((lane_largest - reference_of(largest)) * exponent_scale), axis=0)
+        total = tl.sum(lane_total * exp_of_difference(lane_largest, reference_of(largest), scale), axis=0)
         helped = pack(largest, total)
         publish(words, chunk, helped)
         word = poll_again(words, tl.where(j == chunk, helped, word), j, n_chunks)

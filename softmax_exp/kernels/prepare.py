@@ -23,7 +23,6 @@ from softmax_exp.kernels.plan import Plan, plan
 from softmax_exp.kernels.rows import Rows, access_of
 from softmax_exp.kernels.standard import lead, move_back, rows_of, standardise
 
-_LOG2_E = math.log2(math.e)
 # Offsets beyond a tensor, in the parts of tiles that hang over it, stay below 2^31 too.
 _MOST_IN_32_BITS = 2**31 - 2**22
 _FORWARD = {"tile": forward.tile_forward, "two_pass": two_pass.two_pass_forward}
@@ -142,7 +141,7 @@ def prepare_forward(
         **_strides("x", x_std, rows.strides[0]),
         "mask_stride_b": mask_strides[0], "mask_stride_h": mask_strides[1], "mask_stride_q": mask_strides[2],
         "scale": 1.0 if scale is None else float(scale),
-        "exponent_scale": _LOG2_E if scale is None or scaled else _LOG2_E * scale,
+        "power_scale": 1.0 if scale is None or scaled else float(scale),
     }  # fmt: skip
     # As many neighbouring queries at a time as divide theirs.
     queries = math.gcd(chosen.queries, rows.sizes[2]) if shared else 0

@@ -10,6 +10,10 @@ import triton
 import triton.language as tl
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+# log2(e) as two float32, and the logarithm of 2.
+LOG2_E = tl.constexpr(1.4426950216293335)
+LOG2_E_REST = tl.constexpr(1.9259629911266174e-08)
+LOG_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
@@ -187,38 +191,51 @@ def row_sum(values):
 
 
 @triton.jit
-def exp_of_difference(logits, largest, exponent_scale):
-    """exp((logits - largest) * scale), with exponent_scale = scale * log2(e).
+def exp_of_difference(logits, largest, scale):
+    """exp((logits - largest) * scale), for sums: its rounding, 2^-24 of the exponent, counts less the smaller it is.
 
     The difference comes first: with log2(e) folded into both terms, the largest float32 would overflow.
     """
-    return tl.exp2((logits - largest) * exponent_scale)
+    return tl.exp2((logits - largest) * (scale * LOG2_E))
 
 
 @triton.jit
-def exponent_of(largest, exponent_scale, FUSED: tl.constexpr):
+def exponent_of(largest, scale, FORM: tl.constexpr):
     """(slope, origin) of a row, with which `power` gives exp((x - largest) * scale), up to a factor common to the row.
 
-    FUSED: for x of 16 bits, whose conversions and powers, not the memory, would else set the pace: one multiply-add
-    instead of a subtraction and a product. It rounds once, so that origin's own rounding is the row's common factor;
-    |origin| is kept below 2^26, where that factor is near 1. A row with larger values has powers of nothing but 1 and
-    0, since 16-bit numbers differ by a 2^-11th part at least, and with a lesser slope it still has.
+    FORM `exact`: for float32 results. `plain`: as `exp_of_difference`. `fused`: for x of 16 bits, whose conversions and
+    powers, not the memory, would else set the pace: one multiply-add instead of a subtraction and a product. It rounds
+    once, so that origin's own rounding is the row's common factor; |origin| is kept below 2^26, where that factor is
+    near 1. A row with larger values has powers of nothing but 1 and 0, since 16-bit numbers differ by a 2^-11th part at
+    least, and with a lesser slope it still has.
     """
-    if FUSED:
-        slope = tl.minimum(exponent_scale, 67108864.0 / tl.abs(largest))
+    slope = tl.cast(scale, tl.float32) * LOG2_E
+    if FORM == "fused":
+        slope = tl.minimum(slope, 67108864.0 / tl.abs(largest))
+        origin = largest * slope
     else:
-        slope = exponent_scale
-    return slope, largest * slope if FUSED else largest
+        origin = largest
+    return slope, origin
 
 
 @triton.jit
-def power(logits, slope, origin, FUSED: tl.constexpr):
-    """A power of 2 by what `exponent_of` returned."""
-    if FUSED:
-        exponent = fused_multiply_add(logits, slope, -origin)
+def power(logits, slope, origin, scale, FORM: tl.constexpr):
+    """The exponential by what `exponent_of` returned."""
+    if FORM == "fused":
+        result = tl.exp2(fused_multiply_add(logits, slope, -origin))
+    elif FORM == "plain":
+        result = tl.exp2((logits - origin) * slope)
     else:
-        exponent = (logits - origin) * slope
-    return tl.exp2(exponent)
+        # What rounding took from the exponent, and from log2(e), is made up for: at results of 1e-28 it is 40 units in
+        # the last place. A difference of -inf would make it NaN; at the least one here the result is 0 as well.
+        slope_rest = fused_multiply_add(tl.cast(scale, tl.float32), LOG2_E, -slope) + scale * LOG2_E_REST
+        least = tl.maximum(-256.0 / slope, -3e38)
+        difference = tl.maximum(logits - origin, least, propagate_nan=tl.PropagateNan.ALL)
+        exponent = difference * slope
+        rest = fused_multiply_add(difference, slope, -exponent) + difference * slope_rest
+        result = tl.exp2(exponent)
+        result += result * (rest * LOG_2)
+    return result
 
 
 @triton.jit

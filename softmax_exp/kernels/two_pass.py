@@ -13,9 +13,11 @@ from softmax_exp.kernels.backward import gradient, load_pair, product_of
 from softmax_exp.kernels.tile import (
     end_columns,
     exp_of_difference,
+    exponent_of,
     load_x,
     locate_rows,
     logits_of,
+    power,
     row_base,
     row_bounds,
     row_max,
@@ -42,7 +44,7 @@ def two_pass_forward(
     mask_stride_h,
     mask_stride_q,
     scale,
-    exponent_scale,
+    power_scale,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     REST: tl.constexpr,
@@ -76,6 +78,7 @@ def two_pass_forward(
     READ_ALL: tl.constexpr = EXACT and not CAUSAL
     # -inf, which stands for what is not read, survives anything but a multiplication by a scale <= 0.
     PARTIAL: tl.constexpr = "after" if CAUSAL or (SCALED and not EXACT) else "none"
+    FORM: tl.constexpr = "exact" if x_ptr.dtype.element_ty.primitive_bitwidth == 32 else "plain"
     tile = tile_columns(row, COLS, LANES, False)
     largest = tl.full([1, 1, COLS], float("-inf"), tl.float32)
     total = tl.zeros([1, 1, COLS], tl.float32)
@@ -90,8 +93,8 @@ def two_pass_forward(
         new_largest = tl.maximum(largest, logits)
         # A lane that has seen nothing but -inf must not turn its sum into NaN yet: -inf - -inf.
         reference = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-        total = total * exp_of_difference(largest, reference, exponent_scale)
-        total += exp_of_difference(logits, reference, exponent_scale)
+        total = total * exp_of_difference(largest, reference, power_scale)
+        total += exp_of_difference(logits, reference, power_scale)
         largest = new_largest
     row_largest = row_max(largest)
     if ACCESS == "shifted":
@@ -104,14 +107,15 @@ def two_pass_forward(
         )  # fmt: skip
         row_largest = tl.maximum(row_largest, row_max(end_logits))
     reference = tl.where(row_largest == float("-inf"), 0.0, row_largest)
-    row_total = row_sum(total * exp_of_difference(largest, reference, exponent_scale))
+    row_total = row_sum(total * exp_of_difference(largest, reference, power_scale))
     if ACCESS == "shifted":
-        row_total += row_sum(exp_of_difference(end_logits, reference, exponent_scale))
+        row_total += row_sum(exp_of_difference(end_logits, reference, power_scale))
     if SAFE:
         row_largest = reference
         row_total = tl.where(row_total == 0.0, 1.0, row_total)
 
     factor = 1.0 / row_total
+    slope, origin = exponent_of(row_largest, power_scale, FORM)
     for first in range(0, n_cols, COLS):
         column = tile + first
         wanted = row_ok & (column // VECTOR * VECTOR < read_to)
@@ -120,13 +124,13 @@ def two_pass_forward(
             x, mask_ptr, mask_start, column, wanted, shift, keep_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
-        y = (exp_of_difference(logits, row_largest, exponent_scale) * factor).to(out_ptr.dtype.element_ty)
+        y = (power(logits, slope, origin, power_scale, FORM) * factor).to(out_ptr.dtype.element_ty)
         if EXACT:
             tl.store(out_ptr + out_base + column, y)
         else:
             tl.store(out_ptr + out_base + column, y, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
     if ACCESS == "shifted":
-        end_y = exp_of_difference(end_logits, row_largest, exponent_scale) * factor
+        end_y = power(end_logits, slope, origin, power_scale, FORM) * factor
         store_ends(out_ptr, out_base, end_column, end_y, row_ok, shift, n_cols)
 
 

@@ -182,6 +182,18 @@ def test_extremes_of_16_bits(dtype, scale, n_cols, device):
     assert_close(softmax(x, scale=scale), oracle(x, scale=scale), dtype)
 
 
+@pytest.mark.parametrize("kind", ["none", "scale", "mask"])
+@pytest.mark.parametrize("n_cols", [640, 641, 40000])
+def test_small_results_of_float32_have_few_wrong_bits(n_cols, kind, device):
+    x = -0.125 * torch.arange(n_cols, device=device).remainder(640).flip(0)[None]  # differences without rounding
+    given = {"none": {}, "scale": {"scale": 1.7}, "mask": {"mask": torch.zeros(1, n_cols, device=device)}}[kind]
+    x = x / 2 if kind == "scale" else x
+    exact = torch.softmax(x.double() * torch.tensor(given.get("scale", 1.0)).double(), -1)
+    assert exact.min() < 1e-27
+    error = (softmax(x, **given).double() / exact - 1).abs()
+    assert error.max() < 1e-6  # 5e-6 if the exponent is rounded once
+
+
 def test_uniform_bfloat16(device):
     assert (softmax(torch.zeros(1, 512, dtype=torch.bfloat16, device=device)) == 1 / 512).all()
 
