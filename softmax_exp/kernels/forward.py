@@ -4,7 +4,7 @@ In: pointers, sizes and strides in elements, and constants chosen by plan.py. Ou
 A program holds its rows on chip: one read and one write of each element.
 """
 
-# pyright: reportGeneralTypeIssues=false
+# pyright: reportGeneralTypeIssues=false, reportAssignmentType=false
 # (Calls between Triton functions: pyright reads their bodies as Python and finds that they never return.)
 import triton
 import triton.language as tl

@@ -3,7 +3,7 @@
 In and out: as for the kernels of forward.py and backward.py, whose arguments these take.
 """
 
-# pyright: reportGeneralTypeIssues=false
+# pyright: reportGeneralTypeIssues=false, reportAssignmentType=false
 # (Calls between Triton functions: pyright reads their bodies as Python and finds that they never return.)
 import triton
 import triton.language as tl
