@@ -13,12 +13,14 @@ from triton.language.extra.cuda import gdc_wait
 from softmax_exp.kernels.long_rows_shared import LANES, SIZES
 from softmax_exp.kernels.long_rows_tiles import (
     NEG_INF,
+    chunk_share,
     combine,
-    exact_share,
+    common_factor,
     held,
     help_row,
     pack,
     poll,
+    powers_of,
     publish,
     reference_of,
 )
@@ -39,6 +41,7 @@ def held_forward(
     N: gl.constexpr = HALF // TILE
     FORM: gl.constexpr = "fused" if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
     SUM_FORM: gl.constexpr = "fused" if FORM == "fused" else "plain"
+    POWERS: gl.constexpr = FORM == "exact"
     buffer = gl.allocate_shared_memory(x_ptr.dtype.element_ty, [N, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     program = gl.program_id(0)
     row = program // n_chunks
@@ -75,12 +78,18 @@ def held_forward(
     largest = gl.max(largest, axis=0).to(gl.float32)
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, SUM_FORM)
-    total = power(held(tiles[0]).to(gl.float32), slope, origin, scale, SUM_FORM)
-    for t in gl.static_range(1, N):
-        total += power(held(tiles[t]).to(gl.float32), slope, origin, scale, SUM_FORM)
+    if POWERS:
+        tiles = powers_of(tiles, largest, scale, N)
+        total = tiles[0]
+        for t in gl.static_range(1, N):
+            total += tiles[t]
+    else:
+        total = power(held(tiles[0]).to(gl.float32), slope, origin, scale, SUM_FORM)
+        for t in gl.static_range(1, N):
+            total += power(held(tiles[t]).to(gl.float32), slope, origin, scale, SUM_FORM)
     for t in range(N):
         total += power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, SUM_FORM)
-    total = gl.sum(total, axis=0) * exact_share(reference, slope, origin, SUM_FORM)
+    total = gl.sum(total, axis=0) * common_factor(reference, slope, origin, SUM_FORM)
 
     if OVERLAP:
         gdc_wait()
@@ -91,19 +100,24 @@ def held_forward(
     word = help_row(word, words, j, k, n_chunks, x, 0, n_cols, scale, lane, CHUNK, LANES)
     reference, factor = combine(word, j, n_chunks, scale, SAFE)
     slope, origin = exponent_of(reference, scale, FORM)
-    factor *= exact_share(reference, slope, origin, FORM)
+    share = chunk_share(largest, reference, scale) * factor
+    factor *= common_factor(reference, slope, origin, FORM)
 
-    for t in range(N):
-        powers = power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, FORM) * factor
-        column = first + t * TILE + i
-        if EXACT:
-            gl.store(y + column, powers.to(y_ptr.dtype.element_ty))
-        else:
-            gl.store(y + column, powers.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)
     for t in gl.static_range(N):
-        powers = power(held(tiles[t]).to(gl.float32), slope, origin, scale, FORM) * factor
+        if POWERS:
+            results = tiles[t] * share
+        else:
+            results = power(held(tiles[t]).to(gl.float32), slope, origin, scale, FORM) * factor
         column = first + HALF + t * TILE + i
         if EXACT:
-            gl.store(y + column, powers.to(y_ptr.dtype.element_ty))
+            gl.store(y + column, results.to(y_ptr.dtype.element_ty))
         else:
-            gl.store(y + column, powers.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)
+            gl.store(y + column, results.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)
+    # These cost more where they must be exact; the stores above are under way meanwhile.
+    for t in range(N):
+        results = power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, FORM) * factor
+        column = first + t * TILE + i
+        if EXACT:
+            gl.store(y + column, results.to(y_ptr.dtype.element_ty))
+        else:
+            gl.store(y + column, results.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)

@@ -54,9 +54,9 @@ def choose(
             if plan.n_chunks <= min(MAX_CHUNKS, 0.5 * resident_programs(plan, itemsize, gpu)):
                 return plan
     # Few programs' worth of work, or rows longer than the chip holds: nothing is won by keeping chunks on chip.
-    chunk = max(2048, next_power_of_2(-(-n_cols // 512)))
-    if chunk > _MOST_COLUMNS_A_PROGRAM:
+    if n_cols > 512 * _MOST_COLUMNS_A_PROGRAM:
         return None
+    chunk = min(max(2048, next_power_of_2(-(-n_cols // 256))), _MOST_COLUMNS_A_PROGRAM)
     return _planned("partial", chunk, max(4, chunk // 1024), None, n_cols, itemsize, access)
 
 

@@ -5,16 +5,19 @@ element (`shared_…`), or words first and then, in a second kernel that reads o
 `finish_…`). A `shared_…` program waits for its row's other programs, but not for ever: see `help_row`.
 """
 
-# pyright: reportGeneralTypeIssues=false
+# pyright: reportGeneralTypeIssues=false, reportAssignmentType=false
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from softmax_exp.kernels.long_rows_tiles import (
     NEG_INF,
+    chunk_max,
+    chunk_share,
+    chunk_sum,
     combine,
+    common_factor,
     count_missing,
-    exact_share,
     held,
     help_row,
     load_tiles,
@@ -22,10 +25,11 @@ from softmax_exp.kernels.long_rows_tiles import (
     pick_missing,
     poll,
     poll_again,
+    powers_of,
     publish,
     row_span,
     store_tile,
-    tiles_sums,
+    tiles_sum,
     unpack,
 )
 from softmax_exp.kernels.tile import exponent_of, power
@@ -50,7 +54,7 @@ def write_softmax(y, tiles, reference, factor, first, low, high, scale, N: tl.co
     """Store exp((x - reference) * scale) * factor."""
     FORM: tl.constexpr = "fused" if tiles[0].dtype.primitive_bitwidth == 16 else "exact"
     slope, origin = exponent_of(reference, scale, FORM)
-    factor *= exact_share(reference, slope, origin, FORM)
+    factor *= common_factor(reference, slope, origin, FORM)
     for t in tl.static_range(N):
         powers = power(held(tiles[t]).to(tl.float32), slope, origin, scale, FORM)
         store_tile(y, powers * factor, first + t * TILE, low, high, TILE, VECTOR, ACCESS, EXACT)
@@ -72,14 +76,26 @@ def shared_forward(
     j = tl.arange(0, WORDS)
     N: tl.constexpr = CHUNK // TILE
     tiles = load_tiles(x, k * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT)
-    largest, total = tiles_sums(tiles, scale, N)
+    # While others wait, float32 tiles can become powers, which are then only multiplied; 16 bits could not hold them.
+    POWERS: tl.constexpr = x_ptr.dtype.element_ty.is_fp32()
+    largest = chunk_max(tiles, N)
+    if POWERS:
+        tiles = powers_of(tiles, largest, scale, N)
+        total = tiles_sum(tiles, N)
+    else:
+        total = chunk_sum(tiles, largest, scale, N)
     if OVERLAP:
         gdc_wait()
     publish(words, k, pack(largest, total))
     word = poll(words, j, n_chunks, spins)
     word = help_row(word, words, j, k, n_chunks, x, low, high, scale, tl.arange(0, LANES), CHUNK, LANES)
     reference, factor = combine(word, j, n_chunks, scale, SAFE)
-    write_softmax(y, tiles, reference, factor, k * CHUNK, low, high, scale, N, TILE, VECTOR, ACCESS, EXACT)
+    if POWERS:
+        factor *= chunk_share(largest, reference, scale)
+        for t in tl.static_range(N):
+            store_tile(y, tiles[t] * factor, k * CHUNK + t * TILE, low, high, TILE, VECTOR, ACCESS, EXACT)
+    else:
+        write_softmax(y, tiles, reference, factor, k * CHUNK, low, high, scale, N, TILE, VECTOR, ACCESS, EXACT)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -95,8 +111,8 @@ def partial_forward(
     row = program // n_chunks
     x, low, high = row_span(x_ptr, row, x_stride, n_cols, VECTOR, ACCESS)
     tiles = load_tiles(x, program % n_chunks * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT)
-    largest, total = tiles_sums(tiles, scale, CHUNK // TILE)
-    tl.store(words_ptr + program, pack(largest, total))
+    largest = chunk_max(tiles, CHUNK // TILE)
+    tl.store(words_ptr + program, pack(largest, chunk_sum(tiles, largest, scale, CHUNK // TILE)))
 
 
 @triton.jit(do_not_specialize=SIZES)

@@ -112,29 +112,61 @@ def reference_of(largest):
 
 
 @triton.jit
-def exact_share(reference, slope, origin, FORM: tl.constexpr):
+def common_factor(reference, slope, origin, FORM: tl.constexpr):
     """exp((reference - reference) * scale) = 1 over what `power` has for it: other chunks have another origin."""
     if FORM == "fused":
-        share = tl.exp2(-fused_multiply_add(reference, slope, -origin))
+        factor = tl.exp2(-fused_multiply_add(reference, slope, -origin))
     else:
-        share = 1.0
-    return share
+        factor = 1.0
+    return factor
 
 
 @triton.jit
-def tiles_sums(tiles, scale, N: tl.constexpr):
-    """Maximum of a chunk, and sum of exp((x - maximum) * scale)."""
-    FORM: tl.constexpr = "fused" if tiles[0].dtype.primitive_bitwidth == 16 else "plain"
+def chunk_max(tiles, N: tl.constexpr):
+    """Maximum of a chunk, float32; NaN does not count."""
     largest = tiles[0]
     for t in tl.static_range(1, N):
         largest = tl.maximum(largest, tiles[t])
-    largest = tl.max(largest, axis=0).to(tl.float32)
+    return tl.max(largest, axis=0).to(tl.float32)
+
+
+@triton.jit
+def chunk_sum(tiles, largest, scale, N: tl.constexpr):
+    """Sum of exp((x - maximum) * scale) over a chunk. Where only sums are wanted, float32 needs no exact exponents."""
+    FORM: tl.constexpr = "fused" if tiles[0].dtype.primitive_bitwidth == 16 else "plain"
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, FORM)
     total = power(held(tiles[0]).to(tl.float32), slope, origin, scale, FORM)
     for t in tl.static_range(1, N):
         total += power(held(tiles[t]).to(tl.float32), slope, origin, scale, FORM)
-    return largest, tl.sum(total, axis=0) * exact_share(reference, slope, origin, FORM)
+    return tl.sum(total, axis=0) * common_factor(reference, slope, origin, FORM)
+
+
+@triton.jit
+def powers_of(tiles, largest, scale, N: tl.constexpr):
+    """exp((x - maximum) * scale) of a chunk's float32 tiles, to be held in their place."""
+    reference = reference_of(largest)
+    slope, origin = exponent_of(reference, scale, "exact")
+    powers = ()
+    for t in tl.static_range(N):
+        powers = powers + (power(tiles[t], slope, origin, scale, "exact"),)
+    return powers
+
+
+@triton.jit
+def tiles_sum(tiles, N: tl.constexpr):
+    """Sum of all elements of the tiles."""
+    total = tiles[0]
+    for t in tl.static_range(1, N):
+        total += tiles[t]
+    return tl.sum(total, axis=0)
+
+
+@triton.jit
+def chunk_share(largest, reference, scale):
+    """exp((largest - reference) * scale): what makes a chunk's powers those of its row; 0 for nothing but -inf."""
+    slope, origin = exponent_of(reference, scale, "exact")
+    return power(largest, slope, origin, scale, "exact")
 
 
 @triton.jit
