@@ -24,6 +24,8 @@ from softmax_exp.kernels import long_rows
 from softmax_exp.kernels.long_rows_plan import choose
 from softmax_exp.kernels.long_rows_tiles import (
     NEG_INF,
+    chunk_max,
+    chunk_sum,
     combine,
     count_missing,
     load_tiles,
@@ -31,7 +33,6 @@ from softmax_exp.kernels.long_rows_tiles import (
     poll,
     publish,
     row_span,
-    tiles_sums,
 )
 
 BURST = 4
@@ -51,7 +52,8 @@ def naive_forward(x_ptr, words_ptr, expired_ptr, n_cols, n_chunks, spins, CHUNK:
     k = program % n_chunks
     x, low, high = row_span(x_ptr, row, n_cols, n_cols, 8, "aligned")
     tiles = load_tiles(x, k * CHUNK, low, high, NEG_INF, CHUNK, 1024, 8, "aligned", True)
-    largest, total = tiles_sums(tiles, 1.0, CHUNK // 1024)
+    largest = chunk_max(tiles, CHUNK // 1024)
+    total = chunk_sum(tiles, largest, 1.0, CHUNK // 1024)
     words = words_ptr + row.to(tl.int64) * n_chunks
     publish(words, k, pack(largest, total))
     j = tl.arange(0, WORDS)
