@@ -99,6 +99,8 @@ def plan(
         rotated = packed and (mode, mask) == ("forward", "none") and width * itemsize == 32 * _KIB
         # bfloat16 would take 66, and only one program would fit on an SM: 77 % of the limit instead of 97.
         registers = 64 if packed and mode == "forward" and warps == 16 else 0
+        if (mode, access, itemsize, warps) == ("backward", "shifted", 2, 4):
+            registers = 96  # as 5 programs on an SM may have; the compiler would take 107
         chosen = Plan("tile", rows, next_power_of_2(width), 0, warps, 1, packed, registers, rotated, queries, access)
         chosen = _with_rest(chosen, width, itemsize)
     return _with_overrides(chosen, overrides, width, itemsize)

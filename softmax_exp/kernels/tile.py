@@ -101,11 +101,13 @@ def row_bounds(start, base, query, n_cols, n_queries, VECTOR: tl.constexpr, ACCE
 
 @triton.jit
 def end_columns(n_whole, VECTOR: tl.constexpr):
-    """The columns of the vectors before and after a row's whole ones, [2, ROWS, VECTOR]: its ends lie in them.
+    """The columns of the vectors before and after a row's whole ones, [1, ROWS, 2 * VECTOR]: its ends lie in them.
 
-    They are read and written an element at a time: beyond a tensor's last element its allocation may end.
+    They are read and written an element at a time, since a tensor's allocation may end with its last element; by a
+    thread each, because backwards, as here, the compiler finds no vectors in them.
     """
-    return tl.arange(0, 2)[:, None, None] * (n_whole + VECTOR) - VECTOR + tl.arange(0, VECTOR)[None, None, :]
+    place = 2 * VECTOR - 1 - tl.arange(0, 2 * VECTOR)[None, None, :]
+    return place - VECTOR + place // VECTOR * n_whole
 
 
 @triton.jit
