@@ -44,6 +44,15 @@ PARTS = {  # in the order of their weight, should the time end
     "masks": ["experiment=masks", FORWARD_ONLY],
     "vocabulary": ["experiment=vocabulary", "cols=32000,50257,128256,151936", "dtype=bfloat16,float32"],
     "decode": ["experiment=decode", "dtype=float16,bfloat16"],
+    # QuACK compiles for seconds a case, so it is not in all sweeps.
+    "quack": [
+        "experiment=rows", "variants=[triton,quack]", "dtype=float16,float32",
+        "shape=[16,12,512,512],[8,12,2048,2048],[32768,8192],[8192,32768],[4096,65536],[2048,131072],[1024,262144]",
+    ],
+    "quack-gradients": [
+        "experiment=gradients", "variants=[triton,quack]", "dtype=float16,float32",
+        "shape=[16,12,512,512],[8,12,2048,2048],[8192,32768]",
+    ],
 }  # fmt: skip
 DRY = ["device=cpu", "measure=quick", "measure.budget_s=0.05", "measure.min_rounds=6", "variants=[eager,triton,liger]"]
 DRY_SIZES = {

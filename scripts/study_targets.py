@@ -124,6 +124,15 @@ def against(variants: dict[str, Record]) -> dict[str, tuple[float, str]]:
     return found
 
 
+def peers_of(case: Case, cells: Cells) -> dict[str, tuple[float, str]]:
+    """As `against`, from all sweeps that measured the case; where two had a peer, from the one with more variants."""
+    sweeps = [variants for (each, _), variants in cells.items() if each == case]
+    found = {}
+    for variants in sorted(sweeps, key=_weight):
+        found |= against(variants)
+    return found
+
+
 def lines(records: Iterable[Record]) -> Iterator[str]:
     """The table and its counts."""
     cells = cells_of(records)
@@ -143,7 +152,7 @@ def lines(records: Iterable[Record]) -> Iterator[str]:
             n += 1
             must = target.must_f32 if dtype == "float32" and target.must_f32 is not None else target.must
             sign = 1 if target.kind == "% of limit" else -1
-            peers = against(variants)
+            peers = peers_of((target.shape, dtype, target.mode, target.mask), cells)
             best = min((peers[name][0] for name in ("eager", "torch.compile") if name in peers), default=None)
             holds = [sign * figure >= sign * wanted for wanted in (must, target.goal)]
             if target.must_best is not None and target.goal_best is not None:
