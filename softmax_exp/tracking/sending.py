@@ -67,17 +67,29 @@ class Sender:
         with explained(self._store.address), _alone(self._sweep):
             if not self._is_new:
                 return self._runs.reconcile(self._store, records)
-            was_failed, self._failed = self._failed, True
-            for record in records:
-                _write(self._store, self._sweep, self._runs.of(record))
-            self._sent += [record.cell for record in records]
-            self._failed = was_failed
-            return len(records)
+            return self._write(records)
 
-    def has_sent(self, records: list[Record]) -> bool:
-        """Whether the store has acknowledged each of a sweep's records once, and nobody else has sent any."""
-        alone = self._is_new and not self._failed and (self._sweep.folder / _LOCK).stat().st_size == 0
-        return alone and sorted(self._sent) == sorted(record.cell for record in records)
+    def send_rest(self, records: list[Record]) -> int | None:
+        """Send those of all a sweep's records that were not sent yet, and return how many.
+
+        None, and nothing is sent, where the store must be asked what it holds: the sweep was resumed, somebody else
+        has sent some of it, or something failed.
+        """
+        with explained(self._store.address), _alone(self._sweep):
+            sent, cells = set(self._sent), {record.cell for record in records}
+            is_known = len(sent) == len(self._sent) and sent <= cells and len(cells) == len(records)
+            alone = self._is_new and not self._failed and (self._sweep.folder / _LOCK).stat().st_size == 0
+            if not (alone and is_known):
+                return None
+            return self._write([record for record in records if record.cell not in sent])
+
+    def _write(self, records: list[Record]) -> int:
+        was_failed, self._failed = self._failed, True
+        for record in records:
+            _write(self._store, self._sweep, self._runs.of(record))
+        self._sent += [record.cell for record in records]
+        self._failed = was_failed
+        return len(records)
 
 
 class _Runs:
@@ -115,7 +127,9 @@ def finish(sweep: Sweep, store: Store | None, attachments: Iterable[Path] = (), 
     if store is None:
         return 0
     records = sweep.records()
-    written = 0 if sender is not None and sender.has_sent(records) else sync(sweep, store)
+    written = None if sender is None else sender.send_rest(records)
+    if written is None:
+        written = sync(sweep, store)
     curve_runs = [curve_run(name, cells) for name, cells in curves(records).items()]
     summary = summary_run(sweep, records, list(attachments))
     with explained(store.address), _alone(sweep):
