@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from softmax_exp.records import Sweep
+from softmax_exp.sweep import Sweep
 
 CASES = ["seq=16,24,32,40", "mode=forward,backward,full", "dtype=fp32,bf16"]
 SAME = ("cell", "status", "config_hash", "kernel_hash", "input_checksum", "max_abs_error", "error_over_tolerance")

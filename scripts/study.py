@@ -24,7 +24,8 @@ from pathlib import Path
 import study_picture
 import study_targets
 
-from softmax_exp.records import Record, read_records, write_whole
+from softmax_exp.files import write_whole
+from softmax_exp.records import Record, read_records
 from softmax_exp.report import FILES
 from softmax_exp.results import Results, find
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from softmax_exp import tracking
 from softmax_exp.config import TrackingSettings
-from softmax_exp.records import Sweep
+from softmax_exp.sweep import Sweep
 from softmax_exp.tracking import StoreError, server
 from softmax_exp.tracking.postgres import Cluster
 from softmax_exp.tracking.sending import Sender, find_runs

@@ -31,9 +31,11 @@ from omegaconf.errors import OmegaConfBaseException
 from softmax_exp import compose, config, engine, parent, stops
 from softmax_exp.checks import ConfigError
 from softmax_exp.config import Experiment
+from softmax_exp.files import append_line, write_whole
 from softmax_exp.guard import in_words
-from softmax_exp.records import Status, Sweep, append_line, now, write_whole
+from softmax_exp.records import Status, now
 from softmax_exp.redaction import redact
+from softmax_exp.sweep import Sweep
 
 LISTEN_S = 1.0
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from softmax_exp import results
 from softmax_exp.comparison import Outcome, Question, by_weight, compare
+from softmax_exp.files import write_whole
 from softmax_exp.pairing import Pairing, pair
-from softmax_exp.records import write_whole
 from softmax_exp.report.__main__ import add_places
 from softmax_exp.report.compared import lines, markdown, page
 

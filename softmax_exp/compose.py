@@ -33,8 +33,8 @@ from softmax_exp import config, guard, launching
 from softmax_exp.checks import ConfigError
 from softmax_exp.config import Experiment
 from softmax_exp.loader import JOBS, Loader
-from softmax_exp.records import Sweep
 from softmax_exp.redaction import note_secrets, redact
+from softmax_exp.sweep import Sweep
 
 PACKAGE = Path(__file__).parent
 CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "conf" / "config.yaml").is_file() else None

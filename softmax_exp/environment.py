@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softmax_exp.cases import stable_hash
-from softmax_exp.records import write_whole
+from softmax_exp.files import write_whole
 from softmax_exp.redaction import redact
 
 if TYPE_CHECKING:

@@ -21,8 +21,10 @@ from rich.console import Console
 from softmax_exp import correctness, engine, environment, report, stops, tracking, variants, worker
 from softmax_exp.config import Experiment
 from softmax_exp.display import Display
-from softmax_exp.records import Record, Status, Sweep, append_lines, now
+from softmax_exp.files import append_lines
+from softmax_exp.records import Record, Status, now
 from softmax_exp.redaction import redact
+from softmax_exp.sweep import Sweep
 from softmax_exp.table import print_table
 
 SEND_EVERY_S = 2.0  # to MLflow; the end of the sweep sends the rest

@@ -1,31 +1,22 @@
 """What was measured, as it is kept: one JSON line a cell in `records.jsonl` of the sweep's folder.
 
-In: results of the measuring process, as soon as a variant is done.  Out: `Record` lines that survive a kill at any
-moment, and a `Sweep` to read them, with the manifest of every cell that was expected.
+In: results of the measuring process, as soon as a variant is done.  Out: `Record`s as lines, and read again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
-import functools
 import json
-import os
 import re
-import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from softmax_exp import manifest
 from softmax_exp.cases import finite
 
-LAST_JOBS_S = 15.0
-_RUN_DIGITS = 16
 FORMAT = 1  # raised when a field changes its meaning
 
 
@@ -210,179 +201,6 @@ def _is_sane(value: Any) -> bool:
     if isinstance(value, dict | list):
         return all(map(_is_sane, value.values() if isinstance(value, dict) else value))
     return True
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append a line so that it is there whole or not at all, also beside other processes."""
-    append_lines(path, [line])
-
-
-def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines so that all are there whole or none, also beside other processes: lock, one write, fsync.
-
-    A line that an earlier kill left unfinished is ended first, so that only it is lost.
-    """
-    if not lines:
-        return
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        size = os.fstat(descriptor).st_size
-        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        data = (b"\n" if torn else b"") + "".join(f"{line}\n" for line in lines).encode()
-        written = os.write(descriptor, data)
-        if written != len(data):
-            os.ftruncate(descriptor, size)
-            raise OSError(f"{path}: the disk took {written} of {len(data)} bytes; is it full?")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old text or the new one, never a part."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The folder of a sweep: `manifest.json`, `records.jsonl`, `jobs/<n>/` with config, log and raw samples."""
-
-    folder: Path
-
-    @property
-    def sweep_id(self) -> str:
-        """The folder's name: start time and a random part."""
-        return self.folder.name
-
-    @property
-    def records_path(self) -> Path:
-        """The records, one JSON line each."""
-        return self.folder / "records.jsonl"
-
-    @property
-    def manifest_path(self) -> Path:
-        """What was asked for."""
-        return self.folder / "manifest.json"
-
-    def job_folder(self, job: int, chunk: int = 1) -> Path:
-        """Where a job, and the others of its chunk of that size, keep their config, log and raw samples."""
-        return self.folder / "jobs" / str(manifest.folder_number({"chunk": chunk}, job))
-
-    @staticmethod
-    def create(folder: Path, jobs: list[dict[str, Any]], about: dict[str, Any]) -> Sweep:
-        """Make the folder with a manifest of `jobs` (each: job, overrides, case, variants, config) and `about` it.
-
-        FileExistsError if the folder is there already.
-        """
-        folder.mkdir(parents=True, exist_ok=False)
-        sweep, head = Sweep(folder), {"format": FORMAT, "sweep_id": folder.name, **about}
-        try:
-            write_whole(sweep.manifest_path, manifest.to_json(head, jobs))
-        except OSError:
-            folder.rmdir()
-            raise
-        return sweep
-
-    def manifest(self) -> dict[str, Any]:
-        """What was asked for. FileNotFoundError where the folder holds no sweep."""
-        return dict(_manifest(self.manifest_path, self.manifest_path.stat().st_mtime_ns))
-
-    def expected_cells(self) -> Iterator[tuple[int, str]]:
-        """Every (job, variant) that the manifest asks for."""
-        for job in self.manifest()["jobs"]:
-            for variant in job["variants"]:
-                yield job["job"], variant
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Run this sweep, alone. BlockingIOError where another process does, OSError where it is read-only."""
-        with self.manifest_path.open("r+") as file:
-            _lock(file, wait_s=0.5)  # a job process may be looking whether its own run still goes on
-            self.wait_for_jobs()  # of a run that was killed a moment ago
-            (self.folder / "jobs").mkdir(exist_ok=True)
-            yield
-
-    def begin(self) -> str:
-        """Begin a run of this sweep, which must be held: a name by which its job processes know it."""
-        run = secrets.token_hex(_RUN_DIGITS // 2)
-        self._write_run(run)
-        return run
-
-    def wait_for_jobs(self) -> None:
-        """Return when no other process runs a job of this sweep. BlockingIOError after `LAST_JOBS_S`."""
-        with contextlib.suppress(FileNotFoundError), self._run_path.open("r+") as jobs:
-            _lock(jobs, wait_s=LAST_JOBS_S)
-
-    def dismiss(self) -> None:
-        """Tell the job processes, on whatever host, that they are not wanted any more."""
-        self._write_run("0" * _RUN_DIGITS)
-
-    def wants(self, run: str) -> bool:
-        """Whether that run of the sweep still goes on; asked by its job processes."""
-        with self.manifest_path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return self._run_path.read_text() == run
-        return False
-
-    @property
-    def _run_path(self) -> Path:
-        """A lock that job processes share, which holds the name of the run. No folder: NFS locks files alone."""
-        return self.folder / "jobs" / "run"
-
-    def _write_run(self, run: str) -> None:
-        descriptor = os.open(self._run_path, os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            os.pwrite(descriptor, run.encode(), 0)  # always of one length, so that a reader never sees a part
-        finally:
-            os.close(descriptor)
-
-    @contextlib.contextmanager
-    def joined(self, run: str) -> Iterator[bool]:
-        """Run a job of this sweep in another process than its own; False where that run is over."""
-        with self._run_path.open("r") as jobs:
-            fcntl.flock(jobs, fcntl.LOCK_SH)
-            yield self.wants(run)
-
-    def append(self, record: Record) -> None:
-        """Keep a record, whatever happens next."""
-        append_line(self.records_path, record.to_json())
-
-    def records(self) -> list[Record]:
-        """Every whole record, the last of each cell, in the manifest's order of cells. Damaged lines are left out."""
-        latest = {record.cell: record for record in read_records(self.records_path)}
-        order = {f"{job}/{variant}": position for position, (job, variant) in enumerate(self.expected_cells())}
-        return sorted(latest.values(), key=lambda record: (record.job, order.get(record.cell, 0)))
-
-
-def _lock(file: IO[str], wait_s: float) -> None:
-    """Lock a file that is open for writing, until it is closed. BlockingIOError where another has it all the time."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-
-
-@functools.lru_cache(maxsize=1)
-def _manifest(path: Path, written_ns: int) -> dict[str, Any]:
-    """A manifest is asked for after every few jobs, never changed, and megabytes long."""
-    return manifest.expanded(json.loads(path.read_text()))
 
 
 def read_records(path: Path) -> Iterable[Record]:

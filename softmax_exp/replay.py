@@ -24,11 +24,12 @@ from softmax_exp.compose import CONF
 from softmax_exp.config import ConfigError, Experiment
 from softmax_exp.guard import in_words
 from softmax_exp.pairing import pair
-from softmax_exp.records import Record, Status, Sweep, now
+from softmax_exp.records import Record, Status, now
 from softmax_exp.redaction import redact
 from softmax_exp.report.__main__ import add_places
 from softmax_exp.report.compared import lines
 from softmax_exp.results import Results
+from softmax_exp.sweep import Sweep
 
 _CODE_KEYS = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")
 

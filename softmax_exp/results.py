@@ -15,8 +15,9 @@ from typing import Any
 
 from softmax_exp.environment import environment_hash
 from softmax_exp.manifest import expanded
-from softmax_exp.records import Record, Sweep, read_records
+from softmax_exp.records import Record, read_records
 from softmax_exp.redaction import redact, redact_values
+from softmax_exp.sweep import Sweep
 from softmax_exp.sync import find_sweep
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")

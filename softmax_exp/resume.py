@@ -18,7 +18,8 @@ from softmax_exp import engine, variants
 from softmax_exp.checks import ConfigError, nearest
 from softmax_exp.compose import Expansion, Plan
 from softmax_exp.config import ELSEWHERE, Experiment, hash_of
-from softmax_exp.records import FORMAT, Record, Status, Sweep, read_records
+from softmax_exp.records import FORMAT, Record, Status, read_records
+from softmax_exp.sweep import Sweep
 
 FAILED = tuple(status.value for status in Status if status.failed and status is not Status.KILLED)
 _OWN = re.compile(r"(resume|retry|outputs|chunk)=.*", re.DOTALL)

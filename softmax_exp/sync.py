@@ -14,8 +14,8 @@ from pathlib import Path
 
 from softmax_exp.compose import CHECKOUT
 from softmax_exp.config import TrackingSettings
-from softmax_exp.records import Sweep
 from softmax_exp.redaction import redact
+from softmax_exp.sweep import Sweep
 
 
 def main(arguments: list[str] | None = None) -> int:

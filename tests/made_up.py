@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from softmax_exp.environment import keep_environment
-from softmax_exp.records import Record, Status, Sweep
+from softmax_exp.records import Record, Status
+from softmax_exp.sweep import Sweep
 
 VARIANTS = ("eager", "torch.compile", "triton-simple", "triton")
 ENVIRONMENT: dict[str, Any] = {

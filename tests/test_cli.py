@@ -18,7 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 import softmax_exp
 from softmax_exp import cli, compose, jobs, variants
 from softmax_exp.config import Experiment
-from softmax_exp.records import Record, Status, Sweep
+from softmax_exp.records import Record, Status
+from softmax_exp.sweep import Sweep
 
 ROOT = Path(__file__).parent.parent
 

@@ -17,7 +17,8 @@ from softmax_exp.cli import main
 from softmax_exp.config import MeasureSettings
 from softmax_exp.correctness import matrix, shrink
 from softmax_exp.correctness.beside_eager import beside_eager
-from softmax_exp.records import Record, Status, Sweep
+from softmax_exp.records import Record, Status
+from softmax_exp.sweep import Sweep
 from softmax_exp.worker import Worker
 from tests import faulty
 from tests.test_measure import planted, results

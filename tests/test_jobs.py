@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from softmax_exp.records import Record, Status, Sweep
+from softmax_exp.records import Record, Status
+from softmax_exp.sweep import Sweep
 from tests.test_measure import planted
 
 TINY = ["batch=1", "heads=2", "measure=quick", "measure.budget_s=0.05", "device=cpu"]

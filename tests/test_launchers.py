@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 
 from softmax_exp import compose, engine, guard
 from softmax_exp.checks import ConfigError
-from softmax_exp.records import Status, Sweep
+from softmax_exp.records import Status
+from softmax_exp.sweep import Sweep
 from tests.faults.sweeps import GOOD, TINY, Command, the_sweep, whole_lines
 
 SWEEP = ["-m", "seq=16,17,18", GOOD, "tracking=off"]

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from softmax_exp.records import Record, Status, Sweep, append_line, read_records, write_whole
+from softmax_exp.files import append_line, write_whole
+from softmax_exp.records import Record, Status, read_records
+from softmax_exp.sweep import Sweep
 
 
 def record(job: int = 0, variant: str = "eager", **fields) -> Record:

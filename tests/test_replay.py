@@ -7,8 +7,8 @@ import pytest
 
 from softmax_exp import cli, replay, results, tracking
 from softmax_exp.config import ConfigError, TrackingSettings, from_fields
-from softmax_exp.records import Sweep
 from softmax_exp.results import Results
+from softmax_exp.sweep import Sweep
 from tests import made_up
 from tests.report import many
 

@@ -11,7 +11,8 @@ import pytest
 
 from softmax_exp import cli, compose, resume, variants
 from softmax_exp.config import hash_of
-from softmax_exp.records import Record, Status, Sweep
+from softmax_exp.records import Record, Status
+from softmax_exp.sweep import Sweep
 from tests.test_cli import Joint, joint, run, the_sweep
 from tests.test_jobs import TINY, command, only_sweep
 from tests.test_measure import planted

@@ -276,7 +276,7 @@ import os, sys
 from pathlib import Path
 from softmax_exp import tracking
 from softmax_exp.config import TrackingSettings
-from softmax_exp.records import Sweep
+from softmax_exp.sweep import Sweep
 store = tracking.open_store(TrackingSettings(), Path(sys.argv[1]))
 calls, log_batch = [], type(store.client).log_batch
 def dying(*arguments, **more):

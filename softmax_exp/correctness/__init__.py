@@ -15,7 +15,8 @@ from rich.console import Console
 
 from softmax_exp.correctness import matrix, shrink
 from softmax_exp.correctness.shrink import Failure
-from softmax_exp.records import Sweep, write_whole
+from softmax_exp.files import write_whole
+from softmax_exp.sweep import Sweep
 from softmax_exp.worker import Worker
 
 __all__ = ["finish", "show", "write"]

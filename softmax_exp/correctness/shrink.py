@@ -19,9 +19,10 @@ from typing import Any
 from softmax_exp import stops
 from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
-from softmax_exp.records import Record, Status, Sweep
+from softmax_exp.records import Record, Status
 from softmax_exp.redaction import redact
 from softmax_exp.request import to_json
+from softmax_exp.sweep import Sweep
 from softmax_exp.worker import Worker
 
 SHRUNK = (Status.INCORRECT, Status.ERROR, Status.CRASHED)  # others depend on memory and time, not on the case alone

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from softmax_exp.records import Sweep, write_whole
+from softmax_exp.files import write_whole
 from softmax_exp.report.page import page
 from softmax_exp.report.text import markdown, spreadsheet
 from softmax_exp.results import Results, of_sweep
+from softmax_exp.sweep import Sweep
 
 __all__ = ["write", "write_for"]
 

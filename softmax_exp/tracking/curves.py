@@ -16,8 +16,9 @@ from typing import Any
 
 from softmax_exp.cases import stable_hash
 from softmax_exp.ranking import host_ms, on_device_clock
-from softmax_exp.records import Record, Status, Sweep
+from softmax_exp.records import Record, Status
 from softmax_exp.redaction import redact
+from softmax_exp.sweep import Sweep
 from softmax_exp.table import markdown
 from softmax_exp.tracking.runs import LAYOUT, Run, environment_params, milliseconds, numbers, read_environment, texts
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from softmax_exp.manifest import folder_number
-from softmax_exp.records import Record, Sweep
+from softmax_exp.records import Record
 from softmax_exp.redaction import redact
+from softmax_exp.sweep import Sweep
 from softmax_exp.tracking.curves import curve_run, curves, summary_run
 from softmax_exp.tracking.runs import Run, cell_run, read_environment
 from softmax_exp.tracking.store import Store, explained, settle, wait_for_lock

@@ -6,12 +6,10 @@ In: the keys under `tracking`, MLFLOW_TRACKING_URI, the outputs folder.  Out: a 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import socket
 import sqlite3
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from softmax_exp.files import lock
 from softmax_exp.redaction import redact
 
 if TYPE_CHECKING:
@@ -167,14 +166,10 @@ def _locked(database: Path) -> Iterator[None]:
 
 def wait_for_lock(descriptor: int, seconds: float, complaint: str) -> None:
     """Take an exclusive lock that ends with the descriptor or the process; StoreError after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise StoreError(f"{complaint} for more than {seconds:.0f} s") from None
-            time.sleep(0.02)
+    try:
+        lock(descriptor, seconds)
+    except BlockingIOError:
+        raise StoreError(f"{complaint} for more than {seconds:.0f} s") from None
 
 
 def _check_sqlite(database: Path) -> None:

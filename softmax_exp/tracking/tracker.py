@@ -15,8 +15,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softmax_exp.records import Record, Sweep
+from softmax_exp.records import Record
 from softmax_exp.redaction import redact
+from softmax_exp.sweep import Sweep
 from softmax_exp.tracking import sending
 from softmax_exp.tracking.store import Store, StoreError, open_store, probe
 

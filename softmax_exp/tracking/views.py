@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from softmax_exp.records import Sweep
+from softmax_exp.sweep import Sweep
 from softmax_exp.tracking.store import Store, explained, quieten
 
 DEFAULT_PORT = 5000

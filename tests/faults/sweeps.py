@@ -18,7 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from softmax_exp.records import Status, Sweep, read_records
+from softmax_exp.records import Status, read_records
+from softmax_exp.sweep import Sweep
 from softmax_exp.tracking.store import quieten
 from tests.test_measure import planted
 

@@ -12,7 +12,8 @@ import pytest
 
 from softmax_exp import cli, report, sync
 from softmax_exp.config import MeasureSettings, Schema, TrackingSettings
-from softmax_exp.records import Record, Sweep
+from softmax_exp.records import Record
+from softmax_exp.sweep import Sweep
 from softmax_exp.table import markdown
 from tests import made_up
 from tests.test_cli import Joint, joint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 
-from softmax_exp.records import Sweep
+from softmax_exp.sweep import Sweep
 from tests.faults.sweeps import GOOD, Command, count, the_sweep
 
 SIXTY = ["workload=matrix", "rows=2,3", "cols=range(4,19)", GOOD, "device=cpu"]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from softmax_exp import device_lock
-from softmax_exp.records import Sweep
+from softmax_exp.sweep import Sweep
 from tests.faults.sweeps import GOOD, ROOT, TINY, Command, count
 
 HOLDER = """

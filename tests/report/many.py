@@ -4,7 +4,9 @@ import dataclasses
 import itertools
 from pathlib import Path
 
-from softmax_exp.records import Record, Status, Sweep, write_whole
+from softmax_exp.files import write_whole
+from softmax_exp.records import Record, Status
+from softmax_exp.sweep import Sweep
 from tests import made_up
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
