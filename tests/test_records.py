@@ -70,7 +70,7 @@ def test_a_sweep_never_takes_over_a_folder(tmp_path):
 def test_processes_that_append_at_once_lose_nothing(tmp_path):
     path = tmp_path / "records.jsonl"
     code = (
-        "import sys; from pathlib import Path; from softmax_exp.records import append_line\n"
+        "import sys; from pathlib import Path; from softmax_exp.files import append_line\n"
         "for i in range(50): append_line(Path(sys.argv[1]), f'{sys.argv[2]}-{i}-' + 'x' * 5000)"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, str(path), str(n)]) for n in range(4)]

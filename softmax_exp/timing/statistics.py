@@ -93,12 +93,3 @@ def verdict(low: float, high: float, margin_pct: float) -> str:
     if low > upper:
         return "faster"
     return "slower" if high < 1 / upper else "unclear"
-
-
-def between_processes_pct(clock: str) -> float:
-    """How far the medians of one variant may lie apart in two processes on one machine, in per cent.
-
-    Measured by scripts/study_noise.py on an H200, six processes, rounded up: 0.7 for the device's clocks, whatever the
-    kernel's length; 33 for the host's (clock "host"), of which two processes differ by less in 95 % of cases.
-    """
-    return 33.0 if clock == "host" else 0.7

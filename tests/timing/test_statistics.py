@@ -1,11 +1,7 @@
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from softmax_exp.timing.statistics import (
-    between_processes_pct,
     half_width_pct,
     median_interval,
     quantiles,
@@ -90,14 +86,3 @@ def test_equal_variants_are_not_called_different_and_two_per_cent_is_seen() -> N
         )
     assert [pair[0] for pair in said].count("same") >= 95
     assert [pair[1] for pair in said].count("slower") >= 90
-
-
-def test_the_noise_between_processes_is_what_the_study_found() -> None:
-    lines = (Path(__file__).parents[2] / "docs/results/noise.jsonl").read_text().splitlines()[1:]
-    cells: dict[tuple, list[float]] = {}
-    for line in map(json.loads, lines):
-        cells.setdefault((line["size"], line["dtype"], line["variant"]), []).append(line["device_ms"])
-    apart = [100 * (max(values) - min(values)) / np.median(values) for values in cells.values()]
-    assert len(apart) == 54 and all(len(values) == 6 for values in cells.values())
-    assert np.quantile(apart, 0.95) <= between_processes_pct("events") <= 2 * np.quantile(apart, 0.95)
-    assert between_processes_pct("host") > between_processes_pct("graph")
