@@ -79,16 +79,15 @@ def _chart(records: list[Record], dtype: str, mode: str) -> tuple[Html, list[str
 
 
 def _legend(names: list[str], width: int) -> Html:
-    step = width / (len(names) + 1)
+    room = [30 + 7 * len(name) for name in (*names, "limit")]
+    gap = (width - 20 - sum(room)) / len(room)
     items = []
     for place, name in enumerate([*names, "limit"]):
         style = None if name == "limit" else Style(VARIANTS.index(name))
         marks = [tag("path", d="M-11 0h22", class_="limit" if style is None else "line")]
         marks += [tag("path", d=style.shape, class_="mark")] if style else []
-        text = tag("text", name, x=16, y=4)
-        items.append(
-            tag("g", *marks, text, class_=style and style.css, transform=f"translate({place * step + 20:.0f} 14)")
-        )
+        text, x = tag("text", name, x=16, y=4), 20 + sum(room[:place]) + place * gap
+        items.append(tag("g", *marks, text, class_=style and style.css, transform=f"translate({x:.0f} 14)"))
     return join(items)
 
 
