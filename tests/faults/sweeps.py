@@ -84,6 +84,13 @@ class Command:
             time.sleep(0.01)
         return False
 
+    def wait_for_words(self, words: str, timeout_s: float = 120) -> bool:
+        """Whether it came to print these words before it ended."""
+        deadline = time.monotonic() + timeout_s
+        while words not in self.said and self.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return words in self.said
+
     def send(self, number: signal.Signals, whom: str = "") -> bool:
         """Send a signal to the command, or to the first of its processes whose command line has that word."""
         if not whom:
