@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from softmax_exp.kernels import long_rows, softmax
+from softmax_exp.kernels.eager import eager_forward
 from softmax_exp.kernels.launch import gpu_of
 from softmax_exp.kernels.long_rows_plan import choose
 from softmax_exp.kernels.prepare import prepare_forward
@@ -63,34 +64,28 @@ def main() -> int:
     return int(worst > 1e-2)
 
 
-def check(x: torch.Tensor, ran: set[str], **options) -> float:
-    """Forward and gradient of one tensor, beside eager's."""
-    leaf, other = x.detach().clone().requires_grad_(), x.detach().clone().requires_grad_()
-    forward = prepare_forward(
-        x, -1, options.get("scale"), options.get("mask"), options.get("causal", False), options.get("safe", False), {}
-    )
-    plan = forward.describe()
+def check(
+    x: torch.Tensor,
+    ran: set[str],
+    *,
+    scale: float | None = None,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
+    safe: bool = False,
+) -> float:
+    """Forward and gradient of one tensor: the largest difference from eager's."""
+    plan = prepare_forward(x, -1, scale, mask, causal, safe, {}).describe()
     ran.add(f"{plan['kernel']} {plan.get('access')}")
-    y = softmax(x, **options)
+    leaf, other = x.detach().clone().requires_grad_(), x.detach().clone().requires_grad_()
+    y = softmax(leaf, scale=scale, mask=mask, causal=causal, safe=safe)
+    expected = eager_forward(other, -1, scale, mask, causal, safe)
     dy = torch.randn_like(y)
-    softmax(leaf, **options).backward(dy)
-    expected = eager(other, **options)
+    y.backward(dy)
     expected.backward(dy)
-    worst = max(difference(y, expected), difference(leaf.grad, other.grad))
+    worst = max(difference(softmax(x, scale=scale, mask=mask, causal=causal, safe=safe), expected),
+                difference(y, expected), difference(leaf.grad, other.grad))  # fmt: skip
     torch.cuda.synchronize()
     return worst
-
-
-def eager(x: torch.Tensor, scale=None, mask=None, causal=False, safe=False) -> torch.Tensor:
-    """The same by PyTorch's operations."""
-    logits = x if scale is None else x * scale
-    if causal:
-        kept = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril(x.shape[-1] - x.shape[-2])
-        logits = logits.masked_fill(~kept, float("-inf"))
-    if mask is not None:
-        logits = logits.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else logits + mask
-    y = torch.softmax(logits, -1)
-    return torch.nan_to_num(y, nan=0.0) if safe else y
 
 
 def check_long(x: torch.Tensor, ran: set[str]) -> float:
