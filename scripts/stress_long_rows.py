@@ -51,7 +51,7 @@ def naive_forward(x_ptr, words_ptr, expired_ptr, n_cols, n_chunks, spins, CHUNK:
     row = program // n_chunks
     k = program % n_chunks
     x, low, high = row_span(x_ptr, row, n_cols, n_cols, 8, "aligned")
-    tiles = load_tiles(x, k * CHUNK, low, high, NEG_INF, CHUNK, 1024, 8, "aligned", True)
+    tiles = load_tiles(x, k * CHUNK, low, high, NEG_INF, CHUNK, 1024, 8, "aligned", True, "")
     largest = chunk_max(tiles, CHUNK // 1024)
     total = chunk_sum(tiles, largest, 1.0, CHUNK // 1024)
     words = words_ptr + row.to(tl.int64) * n_chunks

@@ -32,13 +32,13 @@ from softmax_exp.results import Results, find
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, "-m", "softmax_exp"]
 ALL = "eager,torch.compile,triton-simple,triton,liger,flag_gems"
-COMMON = [f"variants=[{ALL}]", "baseline=triton", "tracking=off", "measure.budget_s=0.6"]
+COMMON = [f"variants=[{ALL}]", "baseline=triton", "tracking=off", "measure.budget_s=0.8"]
 COMMON += ["measure.first_call_deadline_s=40", "measure.measure_deadline_s=60"]
 FORWARD_ONLY = "variants=[eager,torch.compile,triton,liger,flag_gems]"
 PARTS = {  # in the order of their weight, should the time end
     "forward": ["experiment=rows"],
     "long": ["experiment=long_rows", FORWARD_ONLY, "measure.graph_below_us=50"],
-    "gradients": ["experiment=gradients", FORWARD_ONLY],
+    "gradients": ["experiment=gradients", FORWARD_ONLY, "measure.budget_s=1.5"],
     "long-gradients": [
         "experiment=long_rows", FORWARD_ONLY, "mode=backward", "shape=[4096,65536],[2048,131072],[1024,262144]"
     ],

@@ -5,7 +5,7 @@ A program holds its rows on chip: two reads and one write of each element.
 Source: the softmax Jacobian, diag(y) - y y^T. Only y is needed, whatever the mask: masked elements have y = 0.
 """
 
-# pyright: reportGeneralTypeIssues=false
+# pyright: reportGeneralTypeIssues=false, reportArgumentType=false
 # (Calls between Triton functions: pyright reads their bodies as Python and finds that they never return.)
 import triton
 import triton.language as tl
@@ -37,12 +37,13 @@ RUNTIME = [
 
 
 @triton.jit
-def load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, EXACT: tl.constexpr):
-    """Columns of y and dy in their own dtype; 0 where `wanted` is false."""
+def load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READS: tl.constexpr, EXACT: tl.constexpr):
+    """Columns of y and dy in their own dtype; 0 where `wanted` is false. READS as for `load_x`."""
     if EXACT:
-        return tl.load(y_ptr + y_base + column), tl.load(dy_ptr + dy_base + column)
-    y = tl.load(y_ptr + y_base + column, mask=wanted, other=0.0)
-    return y, tl.load(dy_ptr + dy_base + column, mask=wanted, other=0.0)
+        y = tl.load(y_ptr + y_base + column, eviction_policy=READS)
+        return y, tl.load(dy_ptr + dy_base + column, eviction_policy=READS)
+    y = tl.load(y_ptr + y_base + column, mask=wanted, other=0.0, eviction_policy=READS)
+    return y, tl.load(dy_ptr + dy_base + column, mask=wanted, other=0.0, eviction_policy=READS)
 
 
 @triton.jit
@@ -86,6 +87,7 @@ def tile_backward(
     EXACT: tl.constexpr,
     PACKED: tl.constexpr,
     ROTATED: tl.constexpr,
+    READS: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
@@ -103,18 +105,18 @@ def tile_backward(
     PARTIAL: tl.constexpr = "after" if CAUSAL else "none"
     column = tile_columns(row, COLS, LANES, ROTATED)
     wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-    y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READ_ALL)
+    y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READS, READ_ALL)
     product = lane_sum(product_of(y, dy, column, shift, keep_to, PARTIAL))
     if REST > 0:
         rest_column = COLS + tile_columns(row, REST, LANES, False)
         rest_wanted = row_ok & (rest_column // VECTOR * VECTOR < read_to)
-        rest_y, rest_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, rest_column, rest_wanted, False)
+        rest_y, rest_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, rest_column, rest_wanted, READS, False)
         product += lane_sum(product_of(rest_y, rest_dy, rest_column, shift, keep_to, PARTIAL))
     product = row_sum(product)
     if ACCESS == "shifted":
         end_column = end_columns(n_whole, VECTOR)
         end_wanted = row_ok & is_kept(end_column, shift, keep_to, "around")
-        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, False)
+        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, READS, False)
         product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, "around"))
 
     if PACKED:

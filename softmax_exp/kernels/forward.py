@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from softmax_exp.kernels.tile import (
+    divide,
     end_columns,
     exponent_of,
     is_kept,
@@ -20,6 +21,7 @@ from softmax_exp.kernels.tile import (
     locate_rows,
     logits_of,
     power,
+    reciprocal_of,
     row_base,
     row_bounds,
     row_max,
@@ -72,6 +74,7 @@ def tile_forward(
     EXACT: tl.constexpr,
     PACKED: tl.constexpr,
     ROTATED: tl.constexpr,
+    READS: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
@@ -104,7 +107,7 @@ def tile_forward(
     if QUERIES > 0 and MASK_ACCESS == "aligned":
         # One row of the mask for all rows of the tile: loaded as one.
         bias_wanted = column // VECTOR * VECTOR < n_cols
-    x = load_x(x_ptr + x_base + column, wanted, READ_ALL)
+    x = load_x(x_ptr + x_base + column, wanted, READS, READ_ALL)
     logits = logits_of(
         x, mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
         PARTIAL, MASK, MASK_ACCESS, SCALED,
@@ -116,7 +119,7 @@ def tile_forward(
         rest_bias_wanted = rest_wanted
         if QUERIES > 0 and MASK_ACCESS == "aligned":
             rest_bias_wanted = rest_column // VECTOR * VECTOR < n_cols
-        rest_x = load_x(x_ptr + x_base + rest_column, rest_wanted, False)
+        rest_x = load_x(x_ptr + x_base + rest_column, rest_wanted, READS, False)
         rest_logits = logits_of(
             rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
@@ -126,7 +129,7 @@ def tile_forward(
     if ACCESS == "shifted":
         end_column = end_columns(n_whole, VECTOR)
         end_wanted = row_ok & is_kept(end_column, shift, keep_to, "around")
-        end_x = load_x(x_ptr + x_base + end_column, end_wanted, False)
+        end_x = load_x(x_ptr + x_base + end_column, end_wanted, READS, False)
         end_logits = logits_of(
             end_x, mask_ptr, mask_start, end_column, end_wanted, shift, keep_to, scale,
             "around", MASK, MASK_ACCESS, SCALED,
@@ -159,14 +162,14 @@ def tile_forward(
     if SAFE:
         total = tl.where(total == 0.0, 1.0, total)
 
-    factor = 1.0 / total
+    factor, factor_rest = reciprocal_of(total, FORM)
     if PACKED:
         logits = logits_of(
             keep_packed(x), mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         powers = power(logits, slope, origin, power_scale, FORM)
-    y = (powers * factor).to(out_ptr.dtype.element_ty)
+    y = divide(powers, factor, factor_rest, FORM).to(out_ptr.dtype.element_ty)
     if EXACT:
         tl.store(out_ptr + out_base + column, y)
     else:
@@ -178,8 +181,8 @@ def tile_forward(
                 PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
             rest_powers = power(rest_logits, slope, origin, power_scale, FORM)
-        rest_y = (rest_powers * factor).to(out_ptr.dtype.element_ty)
+        rest_y = divide(rest_powers, factor, factor_rest, FORM).to(out_ptr.dtype.element_ty)
         inside = row_ok & (rest_column // VECTOR * VECTOR < n_whole)
         tl.store(out_ptr + out_base + rest_column, rest_y, mask=inside)
     if ACCESS == "shifted":
-        store_ends(out_ptr, out_base, end_column, end_powers * factor, row_ok, shift, n_cols)
+        store_ends(out_ptr, out_base, end_column, divide(end_powers, factor, factor_rest, FORM), row_ok, shift, n_cols)

@@ -167,7 +167,7 @@ def _prepare(
         "ACCESS": plan.access,
         "EXACT": plan.access == "aligned" and n_cols % plan.chunk == 0,
     }
-    overlapping = {"OVERLAP": overlap}
+    overlapping, reads = {"OVERLAP": overlap}, {"READS": plan.reads}
     spins: dict[str, int] = {}
     options: dict[str, Any] = {"num_warps": plan.num_warps}
     if plan.design == "partial":
@@ -175,7 +175,7 @@ def _prepare(
         first = Kernel(
             getattr(long_rows_shared, f"partial_{mode}"), n_words, (*tensors[:n_inputs], words),
             {**dict(list(strides.items())[:n_inputs]), **sizes, **(scale if mode == "forward" else {})},
-            {**tile, **access, **overlapping}, device, **options,
+            {**tile, **access, **overlapping, **reads}, device, **options,
         )  # fmt: skip
     else:
         n_first, name = 0, f"{plan.design}_{mode}"
@@ -195,6 +195,6 @@ def _prepare(
     second = Kernel(
         getattr(long_rows_held if plan.design == "held" else long_rows_shared, name), n_words, (*tensors, words),
         {**strides, **sizes, **spins, **scale},
-        {**tile, "WORDS": n_polled, **access, **constants, **overlapping, **warps}, device, **options,
+        {**tile, "WORDS": n_polled, **access, **constants, **overlapping, **reads, **warps}, device, **options,
     )  # fmt: skip
     return LongRowsLaunch(first, second, n_words, device, n_first)

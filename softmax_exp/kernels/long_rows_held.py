@@ -20,9 +20,11 @@ from softmax_exp.kernels.long_rows_tiles import (
     help_row,
     pack,
     poll,
+    power_total,
     powers_of,
     publish,
     reference_of,
+    tile_total,
 )
 from softmax_exp.kernels.tile import exponent_of, power
 
@@ -31,7 +33,7 @@ from softmax_exp.kernels.tile import exponent_of, power
 def held_forward(
     x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, spins, scale,
     CHUNK: gl.constexpr, TILE: gl.constexpr, WORDS: gl.constexpr, VECTOR: gl.constexpr, ACCESS: gl.constexpr,
-    EXACT: gl.constexpr, SAFE: gl.constexpr, OVERLAP: gl.constexpr, WARPS: gl.constexpr,
+    EXACT: gl.constexpr, SAFE: gl.constexpr, OVERLAP: gl.constexpr, READS: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
     """One program: one chunk of one row, its first half in shared memory, its second in registers."""
     gl.static_assert(ACCESS == "aligned")
@@ -54,10 +56,10 @@ def held_forward(
     for t in range(N):
         column = first + t * TILE + i
         if EXACT:
-            async_copy.async_copy_global_to_shared(buffer.index(t), x + column)
+            async_copy.async_copy_global_to_shared(buffer.index(t), x + column, eviction_policy=READS)
         else:
             if first + (t + 1) * TILE <= n_cols:
-                async_copy.async_copy_global_to_shared(buffer.index(t), x + column)
+                async_copy.async_copy_global_to_shared(buffer.index(t), x + column, eviction_policy=READS)
             else:
                 buffer.index(t).store(gl.load(x + column, mask=column // VECTOR * VECTOR < n_cols, other=NEG_INF))
     async_copy.commit_group()
@@ -65,9 +67,11 @@ def held_forward(
     for t in gl.static_range(N):
         column = first + HALF + t * TILE + i
         if EXACT:
-            tiles = tiles + (gl.load(x + column),)
+            tiles = tiles + (gl.load(x + column, eviction_policy=READS),)
         else:
-            tiles = tiles + (gl.load(x + column, mask=column // VECTOR * VECTOR < n_cols, other=NEG_INF),)
+            tiles = tiles + (
+                gl.load(x + column, mask=column // VECTOR * VECTOR < n_cols, other=NEG_INF, eviction_policy=READS),
+            )
 
     largest = tiles[0]
     for t in gl.static_range(1, N):
@@ -80,13 +84,9 @@ def held_forward(
     slope, origin = exponent_of(reference, scale, SUM_FORM)
     if POWERS:
         tiles = powers_of(tiles, largest, scale, N)
-        total = tiles[0]
-        for t in gl.static_range(1, N):
-            total += tiles[t]
+        total = tile_total(tiles, N)
     else:
-        total = power(held(tiles[0]).to(gl.float32), slope, origin, scale, SUM_FORM)
-        for t in gl.static_range(1, N):
-            total += power(held(tiles[t]).to(gl.float32), slope, origin, scale, SUM_FORM)
+        total = power_total(tiles, slope, origin, scale, SUM_FORM, N)
     for t in range(N):
         total += power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, SUM_FORM)
     total = gl.sum(total, axis=0) * common_factor(reference, slope, origin, SUM_FORM)

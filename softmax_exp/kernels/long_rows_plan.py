@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softmax_exp.kernels.plan import Gpu, next_power_of_2
+from softmax_exp.kernels.plan import Gpu, next_power_of_2, reads_of
 
 MIN_COLUMNS = 32769
 DESIGNS = ("shared", "held", "partial")
@@ -27,6 +27,7 @@ class LongRowsPlan:
     reads again. chunk: columns a program, of n_chunks a row. tile: columns that its threads hold side by side.
     max_registers: a thread's, which sets how many programs run at once; None: the compiler's.
     spins: polls of a missing sum before a program computes it itself. access: `aligned`, `shifted`, `scalar`.
+    reads: as of `Plan`.
     """
 
     design: str
@@ -37,6 +38,7 @@ class LongRowsPlan:
     max_registers: int | None
     spins: int
     access: str
+    reads: str
 
 
 def choose(
@@ -49,7 +51,10 @@ def choose(
     row_bytes = n_cols * itemsize
     if n_rows * row_bytes > 24 * _MIB:
         for design, chunk, registers in _candidates(row_bytes, itemsize, mode, access, gpu):
-            plan = _planned(design, chunk, 4, registers, n_cols, itemsize, access)
+            # In backward, rows longer than this lost up to 2 % by it.
+            last = mode == "forward" or row_bytes <= 256 * _KIB
+            reads = reads_of(n_rows * row_bytes, mode, gpu) if last else ""
+            plan = _planned(design, chunk, 4, registers, n_cols, itemsize, access, reads)
             # With less than two rows at once the memory idles while programs wait: `partial` is faster then.
             if plan.n_chunks <= min(MAX_CHUNKS, 0.5 * resident_programs(plan, itemsize, gpu)):
                 return plan
@@ -57,7 +62,7 @@ def choose(
     if n_cols > 512 * _MOST_COLUMNS_A_PROGRAM:
         return None
     chunk = min(max(2048, next_power_of_2(-(-n_cols // 256))), _MOST_COLUMNS_A_PROGRAM)
-    return _planned("partial", chunk, max(4, chunk // 1024), None, n_cols, itemsize, access)
+    return _planned("partial", chunk, max(4, chunk // 1024), None, n_cols, itemsize, access, "")
 
 
 def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu) -> list[tuple[str, int, int]]:
@@ -87,7 +92,7 @@ def resident_programs(plan: LongRowsPlan, itemsize: int, gpu: Gpu) -> int:
 
 
 def _planned(
-    design: str, most: int, num_warps: int, registers: int | None, n_cols: int, itemsize: int, access: str
+    design: str, most: int, num_warps: int, registers: int | None, n_cols: int, itemsize: int, access: str, reads: str
 ) -> LongRowsPlan:
     """The plan that gives programs of one row alike many columns, at most `most`."""
     tile = 1024 if design == "held" else num_warps * 512 // itemsize
@@ -98,4 +103,4 @@ def _planned(
     # About 0.7 us a poll: several times what the memory needs for a row, so that only programs that wait for one that
     # is not running run out of it.
     spins = 256 + n_cols * itemsize // 2**17
-    return LongRowsPlan(design, chunk, tile, -(-span // chunk), num_warps, registers, spins, access)
+    return LongRowsPlan(design, chunk, tile, -(-span // chunk), num_warps, registers, spins, access, reads)

@@ -29,7 +29,7 @@ from softmax_exp.kernels.long_rows_tiles import (
     publish,
     row_span,
     store_tile,
-    tiles_sum,
+    tile_total,
     unpack,
 )
 from softmax_exp.kernels.tile import exponent_of, power
@@ -64,7 +64,7 @@ def write_softmax(y, tiles, reference, factor, first, low, high, scale, N: tl.co
 def shared_forward(
     x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, spins, scale,
     CHUNK: tl.constexpr, TILE: tl.constexpr, WORDS: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
-    EXACT: tl.constexpr, SAFE: tl.constexpr, OVERLAP: tl.constexpr,
+    EXACT: tl.constexpr, SAFE: tl.constexpr, OVERLAP: tl.constexpr, READS: tl.constexpr,
 ):  # fmt: skip
     """One program: one chunk of one row."""
     program = tl.program_id(0)
@@ -75,13 +75,13 @@ def shared_forward(
     words = words_ptr + row.to(tl.int64) * n_chunks
     j = tl.arange(0, WORDS)
     N: tl.constexpr = CHUNK // TILE
-    tiles = load_tiles(x, k * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT)
+    tiles = load_tiles(x, k * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     # While others wait, float32 tiles can become powers, which are then only multiplied; 16 bits could not hold them.
     POWERS: tl.constexpr = x_ptr.dtype.element_ty.is_fp32()
     largest = chunk_max(tiles, N)
     if POWERS:
         tiles = powers_of(tiles, largest, scale, N)
-        total = tiles_sum(tiles, N)
+        total = tl.sum(tile_total(tiles, N), axis=0)
     else:
         total = chunk_sum(tiles, largest, scale, N)
     if OVERLAP:
@@ -102,7 +102,7 @@ def shared_forward(
 def partial_forward(
     x_ptr, words_ptr, x_stride, n_cols, n_chunks, scale,
     CHUNK: tl.constexpr, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
-    EXACT: tl.constexpr, OVERLAP: tl.constexpr,
+    EXACT: tl.constexpr, OVERLAP: tl.constexpr, READS: tl.constexpr,
 ):  # fmt: skip
     """One program: the word of one chunk."""
     if OVERLAP:
@@ -110,7 +110,7 @@ def partial_forward(
     program = tl.program_id(0)
     row = program // n_chunks
     x, low, high = row_span(x_ptr, row, x_stride, n_cols, VECTOR, ACCESS)
-    tiles = load_tiles(x, program % n_chunks * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT)
+    tiles = load_tiles(x, program % n_chunks * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     largest = chunk_max(tiles, CHUNK // TILE)
     tl.store(words_ptr + program, pack(largest, chunk_sum(tiles, largest, scale, CHUNK // TILE)))
 
@@ -119,7 +119,7 @@ def partial_forward(
 def finish_forward(
     x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, scale,
     CHUNK: tl.constexpr, TILE: tl.constexpr, WORDS: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
-    EXACT: tl.constexpr, SAFE: tl.constexpr, OVERLAP: tl.constexpr,
+    EXACT: tl.constexpr, SAFE: tl.constexpr, OVERLAP: tl.constexpr, READS: tl.constexpr,
 ):  # fmt: skip
     """One program: the softmax of one chunk, read while the words may still be on their way."""
     program = tl.program_id(0)
@@ -127,7 +127,7 @@ def finish_forward(
     first = program % n_chunks * CHUNK
     x, low, high = row_span(x_ptr, row, x_stride, n_cols, VECTOR, ACCESS)
     y, _, _ = row_span(y_ptr, row, y_stride, n_cols, VECTOR, ACCESS)
-    tiles = load_tiles(x, first, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT)
+    tiles = load_tiles(x, first, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     if OVERLAP:
         gdc_wait()
     j = tl.arange(0, WORDS)
@@ -171,7 +171,7 @@ def write_gradient(dx, dy_tiles, y_tiles, product, first, low, high, scale, N: t
 def shared_backward(
     dy_ptr, y_ptr, dx_ptr, words_ptr, dy_stride, y_stride, dx_stride, n_cols, n_chunks, spins, scale,
     CHUNK: tl.constexpr, TILE: tl.constexpr, WORDS: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
-    EXACT: tl.constexpr, OVERLAP: tl.constexpr,
+    EXACT: tl.constexpr, OVERLAP: tl.constexpr, READS: tl.constexpr,
 ):  # fmt: skip
     """One program: dx of one chunk of one row."""
     program = tl.program_id(0)
@@ -182,8 +182,8 @@ def shared_backward(
     dx, _, _ = row_span(dx_ptr, row, dx_stride, n_cols, VECTOR, ACCESS)
     words = words_ptr + row.to(tl.int64) * n_chunks
     N: tl.constexpr = CHUNK // TILE
-    dy_tiles = load_tiles(dy, k * CHUNK, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT)
-    y_tiles = load_tiles(y, k * CHUNK, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT)
+    dy_tiles = load_tiles(dy, k * CHUNK, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
+    y_tiles = load_tiles(y, k * CHUNK, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     product = tiles_product(dy_tiles, y_tiles, N)
     if OVERLAP:
         gdc_wait()
@@ -214,7 +214,7 @@ def shared_backward(
 def partial_backward(
     dy_ptr, y_ptr, words_ptr, dy_stride, y_stride, n_cols, n_chunks,
     CHUNK: tl.constexpr, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr, EXACT: tl.constexpr,
-    OVERLAP: tl.constexpr,
+    OVERLAP: tl.constexpr, READS: tl.constexpr,
 ):  # fmt: skip
     """One program: the word of one chunk."""
     if OVERLAP:
@@ -224,8 +224,8 @@ def partial_backward(
     first = program % n_chunks * CHUNK
     dy, low, high = row_span(dy_ptr, row, dy_stride, n_cols, VECTOR, ACCESS)
     y, _, _ = row_span(y_ptr, row, y_stride, n_cols, VECTOR, ACCESS)
-    dy_tiles = load_tiles(dy, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT)
-    y_tiles = load_tiles(y, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT)
+    dy_tiles = load_tiles(dy, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
+    y_tiles = load_tiles(y, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     tl.store(words_ptr + program, pack_product(tiles_product(dy_tiles, y_tiles, CHUNK // TILE)))
 
 
@@ -233,7 +233,7 @@ def partial_backward(
 def finish_backward(
     dy_ptr, y_ptr, dx_ptr, words_ptr, dy_stride, y_stride, dx_stride, n_cols, n_chunks, scale,
     CHUNK: tl.constexpr, TILE: tl.constexpr, WORDS: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
-    EXACT: tl.constexpr, OVERLAP: tl.constexpr,
+    EXACT: tl.constexpr, OVERLAP: tl.constexpr, READS: tl.constexpr,
 ):  # fmt: skip
     """One program: dx of one chunk."""
     program = tl.program_id(0)
@@ -242,8 +242,8 @@ def finish_backward(
     dy, low, high = row_span(dy_ptr, row, dy_stride, n_cols, VECTOR, ACCESS)
     y, _, _ = row_span(y_ptr, row, y_stride, n_cols, VECTOR, ACCESS)
     dx, _, _ = row_span(dx_ptr, row, dx_stride, n_cols, VECTOR, ACCESS)
-    dy_tiles = load_tiles(dy, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT)
-    y_tiles = load_tiles(y, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT)
+    dy_tiles = load_tiles(dy, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
+    y_tiles = load_tiles(y, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     if OVERLAP:
         gdc_wait()
     j = tl.arange(0, WORDS)

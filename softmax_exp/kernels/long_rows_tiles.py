@@ -47,22 +47,27 @@ def row_span(x_ptr, row, stride, n_cols, VECTOR: tl.constexpr, ACCESS: tl.conste
 
 @triton.jit
 def load_tile(
-    p, first, low, high, fill, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr, EXACT: tl.constexpr
-):
-    """Columns first to first + TILE, `fill` outside low to high. EXACT: no tile of any row has such columns."""
+    p, first, low, high, fill, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr, EXACT: tl.constexpr,
+    READS: tl.constexpr,
+):  # fmt: skip
+    """Columns first to first + TILE, `fill` outside low to high. EXACT: no tile of any row has such columns.
+
+    READS: the eviction policy (see `Plan`).
+    """
     i = tl.arange(0, TILE)
     q = p + first
     if EXACT:
-        v = tl.load(q + i)
+        v = tl.load(q + i, eviction_policy=READS)
     # Written so that the compiler sees that whole vectors are in or out.
     elif ACCESS == "aligned":
-        v = tl.load(q + i, mask=(first + i) // VECTOR * VECTOR < high, other=fill)
+        v = tl.load(q + i, mask=(first + i) // VECTOR * VECTOR < high, other=fill, eviction_policy=READS)
     else:
         # Only a tile that lies wholly in the row can be read in vectors.
         if (first >= low) & (first + TILE <= high):
-            v = tl.load(q + i)
+            v = tl.load(q + i, eviction_policy=READS)
         else:
-            v = tl.load(q + i, mask=(first + i >= low) & (first + i < high), other=fill)
+            inside = (first + i >= low) & (first + i < high)
+            v = tl.load(q + i, mask=inside, other=fill, eviction_policy=READS)
     return v
 
 
@@ -88,12 +93,12 @@ def store_tile(
 @triton.jit
 def load_tiles(
     p, first, low, high, fill, CHUNK: tl.constexpr, TILE: tl.constexpr, VECTOR: tl.constexpr, ACCESS: tl.constexpr,
-    EXACT: tl.constexpr,
+    EXACT: tl.constexpr, READS: tl.constexpr,
 ):  # fmt: skip
     """The chunk that begins at column `first`, as a tuple of tiles."""
     tiles = ()
     for t in tl.static_range(CHUNK // TILE):
-        tiles = tiles + (load_tile(p, first + t * TILE, low, high, fill, TILE, VECTOR, ACCESS, EXACT),)
+        tiles = tiles + (load_tile(p, first + t * TILE, low, high, fill, TILE, VECTOR, ACCESS, EXACT, READS),)
     return tiles
 
 
@@ -131,14 +136,21 @@ def chunk_max(tiles, N: tl.constexpr):
 
 
 @triton.jit
+def power_total(tiles, slope, origin, scale, FORM: tl.constexpr, N: tl.constexpr):
+    """Sum of the powers of the tiles, element by element."""
+    total = power(held(tiles[0]).to(tl.float32), slope, origin, scale, FORM)
+    for t in tl.static_range(1, N):
+        total += power(held(tiles[t]).to(tl.float32), slope, origin, scale, FORM)
+    return total
+
+
+@triton.jit
 def chunk_sum(tiles, largest, scale, N: tl.constexpr):
     """Sum of exp((x - maximum) * scale) over a chunk. Where only sums are wanted, float32 needs no exact exponents."""
     FORM: tl.constexpr = "fused" if tiles[0].dtype.primitive_bitwidth == 16 else "plain"
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, FORM)
-    total = power(held(tiles[0]).to(tl.float32), slope, origin, scale, FORM)
-    for t in tl.static_range(1, N):
-        total += power(held(tiles[t]).to(tl.float32), slope, origin, scale, FORM)
+    total = power_total(tiles, slope, origin, scale, FORM, N)
     return tl.sum(total, axis=0) * common_factor(reference, slope, origin, FORM)
 
 
@@ -154,12 +166,12 @@ def powers_of(tiles, largest, scale, N: tl.constexpr):
 
 
 @triton.jit
-def tiles_sum(tiles, N: tl.constexpr):
-    """Sum of all elements of the tiles."""
+def tile_total(tiles, N: tl.constexpr):
+    """Sum of the tiles, element by element."""
     total = tiles[0]
     for t in tl.static_range(1, N):
         total += tiles[t]
-    return tl.sum(total, axis=0)
+    return total
 
 
 @triton.jit
@@ -234,7 +246,8 @@ def combine(word, j, n_chunks, scale, SAFE: tl.constexpr):
     total = tl.sum(total * exp_of_difference(largest, reference, scale), axis=0)
     if SAFE:
         total = tl.where(total == 0.0, 1.0, total)
-    return reference, 1.0 / total
+    factor = 1.0 / total
+    return reference, fused_multiply_add(fused_multiply_add(-total, factor, 1.0), factor, factor)
 
 
 @triton.jit

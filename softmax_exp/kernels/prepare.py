@@ -237,5 +237,6 @@ def _tile_constants(chosen: Plan, whole: bool, rows: Rows, n_cols: int, itemsize
         # The interpreter cannot hide a value from a compiler.
         "PACKED": chosen.packed and not INTERPRETED,
         "ROTATED": chosen.rotated,
+        "READS": chosen.reads,
         "WIDE": rows.last_offset(n_cols) > _MOST_IN_32_BITS,
     }

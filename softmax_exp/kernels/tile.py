@@ -5,15 +5,17 @@ Columns count from the row's `base`, the first 16-byte boundary in it: a row tha
 has whole vectors from 0 to `n_whole`, and two ends of less than a vector, which only `shifted` access has.
 """
 
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 import triton
 import triton.language as tl
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-# log2(e) as two float32, and the logarithm of 2.
-LOG2_E = tl.constexpr(1.4426950216293335)
-LOG2_E_REST = tl.constexpr(1.9259629911266174e-08)
-LOG_2 = tl.constexpr(0.6931471805599453)
+LOG2_E = tl.constexpr(1.4426950408889634)
+# log2(e) as two float32, the first so low that, times any number and rounded, it leaves a positive rest.
+LOG2_E_LOW = tl.constexpr(1.4426949024200439)
+LOG2_E_REST = tl.constexpr(1.3846891945e-07)
+# A float32 so large that adding to it rounds to whole numbers, which are then its lowest bits: 0 as 127, as exponents.
+COUNTER = tl.constexpr(12582912.0 + 127.0)
 
 
 @triton.jit
@@ -111,11 +113,11 @@ def end_columns(n_whole, VECTOR: tl.constexpr):
 
 
 @triton.jit
-def load_x(pointers, wanted, EXACT: tl.constexpr):
-    """Load columns of x, -inf where `wanted` is false."""
+def load_x(pointers, wanted, READS: tl.constexpr, EXACT: tl.constexpr):
+    """Load columns of x, -inf where `wanted` is false. READS: the eviction policy (see `Plan`)."""
     if EXACT:
-        return tl.load(pointers)
-    return tl.load(pointers, mask=wanted, other=float("-inf"))
+        return tl.load(pointers, eviction_policy=READS)
+    return tl.load(pointers, mask=wanted, other=float("-inf"), eviction_policy=READS)
 
 
 @triton.jit
@@ -210,7 +212,7 @@ def exponent_of(largest, scale, FORM: tl.constexpr):
     near 1. A row with larger values has powers of nothing but 1 and 0, since 16-bit numbers differ by a 2^-11th part at
     least, and with a lesser slope it still has.
     """
-    slope = tl.cast(scale, tl.float32) * LOG2_E
+    slope = tl.cast(scale, tl.float32) * (LOG2_E_LOW if FORM == "exact" else LOG2_E)
     if FORM == "fused":
         slope = tl.minimum(slope, 67108864.0 / tl.abs(largest))
         origin = largest * slope
@@ -227,15 +229,37 @@ def power(logits, slope, origin, scale, FORM: tl.constexpr):
     elif FORM == "plain":
         result = tl.exp2((logits - origin) * slope)
     else:
-        # What rounding took from the exponent, and from log2(e), is made up for: at results of 1e-28 it is 40 units in
-        # the last place. A difference of -inf would make it NaN; at the least one here the result is 0 as well.
-        slope_rest = fused_multiply_add(tl.cast(scale, tl.float32), LOG2_E, -slope) + scale * LOG2_E_REST
-        least = tl.maximum(-256.0 / slope, -3e38)
-        difference = tl.maximum(logits - origin, least, propagate_nan=tl.PropagateNan.ALL)
-        exponent = difference * slope
-        rest = fused_multiply_add(difference, slope, -exponent) + difference * slope_rest
-        result = tl.exp2(exponent)
-        result += result * (rest * LOG_2)
+        # The exponent's whole part goes to the result's exponent, and the fraction is found with the rest of log2(e):
+        # with the exponent rounded, results of 1e-28 would be wrong by 40 units in the last place. Below 2^-126 the
+        # last product makes a denormal number or 0.
+        slope_rest = fused_multiply_add(tl.cast(scale, tl.float32), LOG2_E_LOW, -slope) + scale * LOG2_E_REST
+        difference = logits - origin
+        counter = tl.maximum(fused_multiply_add(difference, slope, COUNTER), COUNTER - 126.0)
+        fraction = fused_multiply_add(difference, slope, COUNTER - counter)
+        fraction = fused_multiply_add(difference, tl.maximum(slope_rest, 1.2e-38), fraction)
+        result = tl.exp2(fraction) * (counter.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
+    return result
+
+
+@triton.jit
+def reciprocal_of(total, FORM: tl.constexpr):
+    """1 / total as (factor, rest); the rest is 0 unless results are float32."""
+    if FORM == "exact":
+        factor = 1.0 / total
+        rest = fused_multiply_add(-total, factor, 1.0) * factor
+    else:
+        factor = 1.0 / total
+        rest = 0.0
+    return factor, rest
+
+
+@triton.jit
+def divide(powers, factor, factor_rest, FORM: tl.constexpr):
+    """The powers times what `reciprocal_of` returned, rounded once."""
+    if FORM == "exact":
+        result = fused_multiply_add(powers, factor, powers * factor_rest)
+    else:
+        result = powers * factor
     return result
 
 

@@ -11,6 +11,7 @@ import triton.language as tl
 from softmax_exp.kernels import backward, forward
 from softmax_exp.kernels.backward import gradient, load_pair, product_of
 from softmax_exp.kernels.tile import (
+    divide,
     end_columns,
     exp_of_difference,
     exponent_of,
@@ -19,6 +20,7 @@ from softmax_exp.kernels.tile import (
     locate_rows,
     logits_of,
     power,
+    reciprocal_of,
     row_base,
     row_bounds,
     row_max,
@@ -55,6 +57,7 @@ def two_pass_forward(
     EXACT: tl.constexpr,
     PACKED: tl.constexpr,
     ROTATED: tl.constexpr,
+    READS: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
@@ -86,7 +89,7 @@ def two_pass_forward(
     for first in range(0, n_cols, COLS):
         column = tile + first
         wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-        x = load_x(x_ptr + x_base + column, wanted, READ_ALL)
+        x = load_x(x_ptr + x_base + column, wanted, READS, READ_ALL)
         logits = logits_of(
             x, mask_ptr, mask_start, column, wanted, shift, keep_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
@@ -101,7 +104,7 @@ def two_pass_forward(
     if ACCESS == "shifted":
         end_column = end_columns(n_whole, VECTOR)
         end_wanted = row_ok & is_kept(end_column, shift, keep_to, "around")
-        end_x = load_x(x_ptr + x_base + end_column, end_wanted, False)
+        end_x = load_x(x_ptr + x_base + end_column, end_wanted, READS, False)
         end_logits = logits_of(
             end_x, mask_ptr, mask_start, end_column, end_wanted, shift, keep_to, scale,
             "around", MASK, MASK_ACCESS, SCALED,
@@ -115,23 +118,24 @@ def two_pass_forward(
         row_largest = reference
         row_total = tl.where(row_total == 0.0, 1.0, row_total)
 
-    factor = 1.0 / row_total
     slope, origin = exponent_of(row_largest, power_scale, FORM)
+    factor, factor_rest = reciprocal_of(row_total, FORM)
     for first in range(0, n_cols, COLS):
         column = tile + first
         wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-        x = load_x(x_ptr + x_base + column, wanted, READ_ALL)
+        x = load_x(x_ptr + x_base + column, wanted, READS, READ_ALL)
         logits = logits_of(
             x, mask_ptr, mask_start, column, wanted, shift, keep_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
-        y = (power(logits, slope, origin, power_scale, FORM) * factor).to(out_ptr.dtype.element_ty)
+        y = divide(power(logits, slope, origin, power_scale, FORM), factor, factor_rest, FORM)
+        y = y.to(out_ptr.dtype.element_ty)
         if EXACT:
             tl.store(out_ptr + out_base + column, y)
         else:
             tl.store(out_ptr + out_base + column, y, mask=row_ok & (column // VECTOR * VECTOR < n_whole))
     if ACCESS == "shifted":
-        end_y = power(end_logits, slope, origin, power_scale, FORM) * factor
+        end_y = divide(power(end_logits, slope, origin, power_scale, FORM), factor, factor_rest, FORM)
         store_ends(out_ptr, out_base, end_column, end_y, row_ok, shift, n_cols)
 
 
@@ -158,6 +162,7 @@ def two_pass_backward(
     EXACT: tl.constexpr,
     PACKED: tl.constexpr,
     ROTATED: tl.constexpr,
+    READS: tl.constexpr,
     WIDE: tl.constexpr,
     SPLIT: tl.constexpr,
     CAUSAL: tl.constexpr,
@@ -178,19 +183,19 @@ def two_pass_backward(
     for first in range(0, n_cols, COLS):
         column = tile + first
         wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-        y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READ_ALL)
+        y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READS, READ_ALL)
         products += product_of(y, dy, column, shift, keep_to, PARTIAL)
     product = row_sum(products)
     if ACCESS == "shifted":
         end_column = end_columns(n_whole, VECTOR)
         end_wanted = row_ok & is_kept(end_column, shift, keep_to, "around")
-        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, False)
+        end_y, end_dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, end_column, end_wanted, READS, False)
         product += row_sum(product_of(end_y, end_dy, end_column, shift, keep_to, "around"))
 
     for first in range(0, n_cols, COLS):
         column = tile + first
         wanted = row_ok & (column // VECTOR * VECTOR < read_to)
-        y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READ_ALL)
+        y, dy = load_pair(y_ptr, dy_ptr, y_base, dy_base, column, wanted, READS, READ_ALL)
         dx = gradient(y, dy, product, scale, column, keep_to, CAUSAL).to(dx_ptr.dtype.element_ty)
         if EXACT:
             tl.store(dx_ptr + y_base + column, dx)

@@ -29,6 +29,7 @@ def build(
     max_registers: int | None = None,
     rotated: bool | None = None,
     queries: int | None = None,
+    reads: str | None = None,
 ) -> Callable[..., torch.Tensor]:
     """Our softmax for a case. The arguments, which `kernels/plan.py` explains, replace fields of its plan.
 

@@ -27,8 +27,8 @@ KERNELS = {
     "two_pass_backward": two_pass.two_pass_backward,
 }
 DEFAULTS = dict(
-    REST=0, PACKED=False, ROTATED=False, WIDE=False, SPLIT="none", CAUSAL=False, MASK="none", MASK_ACCESS="scalar",
-    QUERIES=0, SCALED=False, SAFE=False, EXACT=False,
+    REST=0, PACKED=False, ROTATED=False, READS="evict_last", WIDE=False, SPLIT="none", CAUSAL=False, MASK="none",
+    MASK_ACCESS="scalar", QUERIES=0, SCALED=False, SAFE=False, EXACT=False,
 )  # fmt: skip
 
 

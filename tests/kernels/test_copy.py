@@ -5,7 +5,7 @@ import torch
 
 from softmax_exp.kernels.copy import FORMS, CopyForm, move
 
-SMALL = [CopyForm(64, 4), CopyForm(64, 4, per_sm=1)]  # a tile each, and three programs that loop over tiles
+SMALL = [CopyForm(64, 4), CopyForm(64, 4, per_sm=1, reads="evict_last")]  # a tile each; three programs that loop
 
 
 @pytest.mark.parametrize("form", SMALL, ids=lambda form: form.name)
@@ -37,3 +37,4 @@ def test_ragged_shares_write_every_word(form: CopyForm, n_src: int, n_dst: int, 
 def test_forms_have_names_of_their_own() -> None:
     assert len({form.name for form in FORMS}) == len(FORMS)
     assert any(form.per_sm for form in FORMS), "no persistent form among the candidates"
+    assert any(form.reads for form in FORMS), "no form whose reads are evicted last among the candidates"

@@ -20,7 +20,7 @@ def on_the_gpu(test):
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 # Under the interpreter programs run one after another: all but a row's last find words missing, and help.
-SMALL = LongRowsPlan("shared", 2048, 1024, 0, 4, None, 3, "aligned")
+SMALL = LongRowsPlan("shared", 2048, 1024, 0, 4, None, 3, "aligned", "")
 
 
 def small(design, n_cols, dtype, access="aligned", chunk=2048):

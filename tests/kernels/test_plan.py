@@ -2,6 +2,7 @@
 
 import pytest
 
+from softmax_exp.kernels.long_rows_plan import choose
 from softmax_exp.kernels.plan import Gpu, plan
 
 
@@ -42,6 +43,19 @@ def test_widths_little_above_a_power_of_two_take_a_second_tile():
     assert plan(1000, 1985, 2, "forward", "none", "shifted", num_warps=2).rest == 0
 
 
+def test_reads_of_tensors_much_larger_than_the_l2_are_evicted_last():
+    """From eight times the L2 read and written, on GPUs that know the policy; it takes other tiles for some rows."""
+    l2 = Gpu().l2_bytes
+    assert [plan(n * l2 // 4096, 1024, 4).reads for n in (4, 5)] == ["", "evict_last"]
+    assert [plan(n * l2 // 4096, 1024, 4, "backward").reads for n in (2, 3)] == ["", "evict_last"]
+    assert plan(10**6, 1024, 4, gpu=Gpu(capability=(7, 5))).reads == ""
+    assert plan(10**6, 1024, 4, reads="").reads == ""
+    assert [(p.rows, p.num_warps) for p in (plan(2**20, 4096, 2), plan(2**20, 4096, 2, reads=""))] == [(1, 8), (2, 16)]
+    assert [choose(4096, n, 2, mode).reads for mode in ("forward", "backward") for n in (2**17, 2**18)] == [
+        "evict_last", "evict_last", "evict_last", "",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "overrides, message",
     [
@@ -57,6 +71,7 @@ def test_widths_little_above_a_power_of_two_take_a_second_tile():
         (dict(rows=2**12), "must not exceed 1,048,576"),
         (dict(max_registers=8), "0 or 16 to 255"),
         (dict(packed="yes"), "true or false"),
+        (dict(reads="last"), "evict_last"),
     ],
 )
 def test_bad_overrides(overrides, message):

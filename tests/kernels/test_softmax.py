@@ -194,6 +194,16 @@ def test_small_results_of_float32_have_few_wrong_bits(n_cols, kind, device):
     assert error.max() < 1e-6  # 5e-6 if the exponent is rounded once
 
 
+@pytest.mark.parametrize("n_cols", [200, 201, 40000])
+def test_float32_results_below_the_normal_numbers_are_kept(n_cols, device):
+    x = -torch.linspace(80, 106, n_cols, device=device)[None]  # results from 2^-115 down to 0
+    x[0, n_cols // 2] = 0
+    exact = torch.softmax(x.double(), -1)
+    error = (softmax(x).double() - exact).abs()
+    assert (error <= exact * 2**-21 + 2**-149).all()
+    assert (softmax(x)[exact > 2**-148] > 0).all()
+
+
 def test_uniform_bfloat16(device):
     assert (softmax(torch.zeros(1, 512, dtype=torch.bfloat16, device=device)) == 1 / 512).all()
 
@@ -276,7 +286,7 @@ def test_unsupported_dtype(device):
 @pytest.mark.parametrize(
     "overrides",
     [dict(rows=8), dict(kernel="two_pass", cols=128), dict(num_warps=8), dict(packed=True), dict(max_registers=64),
-     dict(rotated=True, num_warps=1), dict(cols=512, rest=256, num_warps=1)],
+     dict(rotated=True, num_warps=1), dict(cols=512, rest=256, num_warps=1), dict(reads="evict_last")],
     ids=str,
 )  # fmt: skip
 def test_with_plan(overrides, device):
@@ -318,6 +328,24 @@ def test_more_elements_than_32_bits_count(device):
     far = x.as_strided((3, 2048), (2**30, 1))
     far[2] = random(2048, dtype=torch.float16, device=device, seed=1)
     assert_close(softmax(far), oracle(far), torch.float16)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("n_cols", [512, 1185, 2048, 4096, 16384, 65536])
+def test_tensors_much_larger_than_the_l2(n_cols, dtype, device):
+    """Forward and backward with the plan of large tensors, where reads are evicted last."""
+    x = torch.randn(2**28 // n_cols, n_cols, dtype=dtype, device=device)
+    assert describe(x)["reads"] == "evict_last"
+    y = softmax(x)
+    dy = torch.randn_like(y)
+    (dx,) = torch.autograd.grad(softmax(x.requires_grad_()), x, dy)
+    for row in (0, len(x) // 2, len(x) - 1):
+        expected = oracle(x[row].detach())
+        assert_close(y[row], expected, dtype)
+        y64, dy64 = y[row].double(), dy[row].double()
+        gradient = y64 * (dy64 - (dy64 * y64).sum())
+        assert (dx[row] - gradient).abs().max() <= gradient.abs().max() * torch.finfo(dtype).eps + 2**-24
 
 
 @pytest.mark.gpu
