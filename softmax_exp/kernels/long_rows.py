@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from softmax_exp.kernels import long_rows_held, long_rows_shared
+from softmax_exp.kernels import long_rows_cluster, long_rows_held, long_rows_shared
 from softmax_exp.kernels.launch import INTERPRETED, gpu_of
 from softmax_exp.kernels.long_rows_plan import MAX_CHUNKS, LongRowsPlan
 from softmax_exp.kernels.plan import next_power_of_2
@@ -63,12 +63,12 @@ class Kernel:
 
 
 class LongRowsLaunch:
-    """A call made ready: two kernels compiled for the shapes, strides and alignment of example tensors.
+    """A call made ready: one or two kernels compiled for the shapes, strides and alignment of example tensors.
 
     Called with the tensors (those of `forward` or `backward`, in their order); allocates the words and launches.
     """
 
-    def __init__(self, first: Kernel, second: Kernel, n_words: int, device: int, n_first: int) -> None:
+    def __init__(self, first: Kernel | None, second: Kernel, n_words: int, device: int, n_first: int) -> None:
         self._first, self._second, self._n_words = first, second, n_words
         self._device, self._n_first = device, n_first
 
@@ -78,7 +78,8 @@ class LongRowsLaunch:
             with torch.cuda.device(self._device):
                 return self(*tensors)
         words = torch.empty(self._n_words, dtype=torch.int64, device=tensors[0].device)
-        self._first(*tensors[: self._n_first], words)
+        if self._first is not None:
+            self._first(*tensors[: self._n_first], words)
         self._second(*tensors, words)
 
     def describe(self) -> dict[str, Any]:
@@ -151,11 +152,11 @@ def _prepare(
     n_rows, n_cols = tensors[0].shape
     device = tensors[0].get_device()
     vector = 16 // tensors[0].element_size()
-    if plan.n_chunks > MAX_CHUNKS or (plan.design == "held" and plan.access != "aligned"):
+    if plan.n_chunks > MAX_CHUNKS or (plan.design in ("held", "cluster") and plan.access != "aligned"):
         raise ValueError(f"no such rows by {plan}")
-    if INTERPRETED and plan.design == "held":
+    if INTERPRETED and plan.design in ("held", "cluster"):
         # The interpreter knows no Gluon.
-        plan = dataclasses.replace(plan, design="shared")
+        plan = dataclasses.replace(plan, design="shared" if plan.design == "held" else "partial")
     n_words = n_rows * plan.n_chunks
     words = torch.empty(0, dtype=torch.int64, device=tensors[0].device)
     # The second kernel may start, and read its chunk, before the first one's end.
@@ -167,6 +168,8 @@ def _prepare(
         "ACCESS": plan.access,
         "EXACT": plan.access == "aligned" and n_cols % plan.chunk == 0,
     }
+    if plan.design == "cluster":
+        return _prepare_cluster(tensors, words, n_words, {**strides, **sizes, **scale}, constants, plan)
     overlapping, reads = {"OVERLAP": overlap}, {"READS": plan.reads}
     spins: dict[str, int] = {}
     options: dict[str, Any] = {"num_warps": plan.num_warps}
@@ -198,3 +201,23 @@ def _prepare(
         {**tile, "WORDS": n_polled, **access, **constants, **overlapping, **reads, **warps}, device, **options,
     )  # fmt: skip
     return LongRowsLaunch(first, second, n_words, device, n_first)
+
+
+def _prepare_cluster(
+    tensors: tuple[torch.Tensor, ...],
+    words: torch.Tensor,
+    n_words: int,
+    numbers: dict[str, int | float],
+    constants: dict[str, Any],
+    plan: LongRowsPlan,
+) -> LongRowsLaunch:
+    """The one launch of rows whose chunks are a cluster's."""
+    device, vector = tensors[0].get_device(), 16 // tensors[0].element_size()
+    (n_rows, n_cols), n_chunks = tensors[0].shape, plan.n_chunks
+    kernel = Kernel(
+        long_rows_cluster.cluster_forward, n_rows, (*tensors, words), numbers,
+        {"CHUNK": plan.chunk, "VECTOR": vector, "EXACT": n_cols == n_chunks * plan.chunk, **constants,
+         "PROGRAMS": n_chunks, "LAYOUT": long_rows_cluster.layout_of(vector, plan.num_warps, n_chunks)},
+        device, num_warps=plan.num_warps, num_ctas=n_chunks,
+    )  # fmt: skip
+    return LongRowsLaunch(None, kernel, n_words, device, 0)

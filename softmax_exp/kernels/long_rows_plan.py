@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from softmax_exp.kernels.plan import Gpu, next_power_of_2, reads_of
 
 MIN_COLUMNS = 32769
-DESIGNS = ("shared", "held", "partial")
+DESIGNS = ("shared", "held", "cluster", "partial")
 # A row's; the hash by which waiting programs share the missing ones leaves 11 bits to a chunk's number.
 MAX_CHUNKS = 1024
 _KIB, _MIB = 2**10, 2**20
 _MOST_COLUMNS_A_PROGRAM = 32768
+# Programs of a cluster, the most there can be.
+CLUSTER = 16
 H200 = Gpu()
 
 
@@ -23,8 +25,9 @@ class LongRowsPlan:
     """How long rows are computed.
 
     design: `shared`: a program holds its chunk of a row in registers, and waits for the sums of the row's other
-    programs; `held`: the same, with half of the chunk in shared memory; `partial`: a kernel of sums, then one that
-    reads again. chunk: columns a program, of n_chunks a row. tile: columns that its threads hold side by side.
+    programs; `held`: the same, with half of the chunk in shared memory; `cluster`: the programs are a thread-block
+    cluster; `partial`: a kernel of sums, then one that reads again. chunk: columns a program, of n_chunks a row. tile:
+    columns that its threads hold side by side.
     max_registers: a thread's, which sets how many programs run at once; None: the compiler's.
     spins: polls of a missing sum before a program computes it itself. access: `aligned`, `shifted`, `scalar`.
     reads: as of `Plan`.
@@ -58,11 +61,22 @@ def choose(
             # With less than two rows at once the memory idles while programs wait: `partial` is faster then.
             if plan.n_chunks <= min(MAX_CHUNKS, 0.5 * resident_programs(plan, itemsize, gpu)):
                 return plan
+    chunk = next_power_of_2(-(-n_cols // CLUSTER))
+    if (mode, access) == ("forward", "aligned") and _fits_clusters(n_rows, chunk * itemsize, gpu):
+        return LongRowsPlan("cluster", chunk, chunk, CLUSTER, max(4, chunk // 1024), None, 0, access, "")
     # Few programs' worth of work, or rows longer than the chip holds: nothing is won by keeping chunks on chip.
     if n_cols > 512 * _MOST_COLUMNS_A_PROGRAM:
         return None
     chunk = min(max(2048, next_power_of_2(-(-n_cols // 256))), _MOST_COLUMNS_A_PROGRAM)
     return _planned("partial", chunk, max(4, chunk // 1024), None, n_cols, itemsize, access, "")
+
+
+def _fits_clusters(n_rows: int, chunk_bytes: int, gpu: Gpu) -> bool:
+    """Whether few rows are best computed by a cluster each: one kernel, but few programs a row.
+
+    A GPU of fewer SMs may be a part of one, in which no cluster of this size has room.
+    """
+    return gpu.capability[0] in (9, 10) and gpu.n_sms >= 100 and chunk_bytes <= 32 * _KIB and n_rows <= 32
 
 
 def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu) -> list[tuple[str, int, int]]:

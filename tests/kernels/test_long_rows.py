@@ -117,10 +117,15 @@ def test_the_scale_is_applied_and_must_be_above_zero(device):
             long_rows.forward(x, y, scale=scale, plan=small("shared", 4096, x.dtype))
 
 
-def test_held_plans_run_where_gluon_cannot_and_only_on_aligned_rows(device):
+@pytest.mark.parametrize(
+    "fields",
+    [dict(design="held", chunk=4096, n_chunks=2), dict(design="cluster", chunk=512, tile=512, n_chunks=16)],
+    ids=lambda fields: fields["design"],
+)
+def test_plans_of_gluon_run_where_it_cannot_and_only_on_aligned_rows(device, fields):
     x = rows(2, 8192, torch.float32, device)
     y = poisoned(x)
-    plan = dataclasses.replace(SMALL, design="held", chunk=4096, n_chunks=2)
+    plan = dataclasses.replace(SMALL, **fields)
     long_rows.forward(x, y, plan=plan)
     assert_close(y, oracle(x), x.dtype)
     with pytest.raises(ValueError, match="no such rows"):
@@ -143,9 +148,10 @@ def test_a_plan_covers_its_row_and_fits_on_the_gpu(mode, itemsize, access):
             plan = choose(n_rows, n_cols, itemsize, mode, access)
             assert plan is not None and plan.design in DESIGNS
             span = n_cols + (16 // itemsize - 1) * (access == "shifted")
-            assert (plan.n_chunks - 1) * plan.chunk < span <= plan.n_chunks * plan.chunk
+            assert span <= plan.n_chunks * plan.chunk
+            assert plan.design == "cluster" or (plan.n_chunks - 1) * plan.chunk < span
             assert plan.chunk % plan.tile == 0 and plan.n_chunks <= MAX_CHUNKS
-            if plan.design != "partial":
+            if plan.design in ("shared", "held"):
                 assert plan.n_chunks <= 0.5 * resident_programs(plan, itemsize, Gpu())
 
 
@@ -154,7 +160,10 @@ def test_the_plan_uses_every_design():
     assert choose(256, 1 << 20, 2).design == "held"
     assert choose(256, 1 << 20, 2, access="scalar").design == "shared"
     assert choose(256, 1 << 20, 2, gpu=Gpu(capability=(8, 0))).design == "shared"
-    assert choose(1, 131072, 2).design == "partial"
+    assert choose(1, 131072, 2).design == "cluster"
+    assert choose(1, 131072, 2, gpu=Gpu(n_sms=66)).design == "partial"
+    assert choose(1, 131072, 2, "backward").design == "partial"
+    assert choose(1, 131073, 2, access="shifted").design == "partial"
     assert choose(8, 1 << 24, 4).design == "partial"
     assert choose(1, 1 << 26, 4) is None
 
@@ -200,6 +209,25 @@ def test_planned_forward_and_backward_on_the_gpu(n_cols, n_rows, dtype, lead):
         slack = y64 * (dy64 * y64).abs().sum() * 2**-20 + 2**-24 * (dtype == torch.float16)
         eps = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-22}[dtype]
         assert ((dx[row].double() - expected).abs() <= expected.abs() * eps + slack).all()
+
+
+@on_the_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n_cols", "n_chunks"), [(65536, 16), (50_000, 16), (131072, 8), (33_000, 16), (40_000, 4)])
+def test_a_cluster_shares_a_row(n_cols, n_chunks, dtype):
+    """Also with rows of NaN, of infinity, of nothing but -inf, a chunk of -inf, and more rows than run at once."""
+    chunk = 1 << (-(-n_cols // n_chunks) - 1).bit_length()
+    plan = LongRowsPlan("cluster", chunk, chunk, n_chunks, max(4, chunk // 1024), None, 0, "aligned", "")
+    x = torch.randn(40, n_cols, device="cuda").to(dtype)
+    x[1, 7], x[2, n_cols - 1], x[3] = math.nan, math.inf, -math.inf
+    x[4, :chunk], x[5, 1:], x[6] = -math.inf, -math.inf, -60000.0
+    y = poisoned(x)
+    long_rows.forward(x, y, scale=0.5, plan=plan)
+    assert_close(y, oracle(x, scale=0.5), dtype)
+    long_rows.forward(x, y, safe=True, plan=plan)
+    expected = oracle(x)
+    expected[3] = 0
+    assert_close(y, expected, dtype)
 
 
 @on_the_gpu
