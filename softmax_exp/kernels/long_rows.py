@@ -17,7 +17,7 @@ import torch
 
 from softmax_exp.kernels import long_rows_cluster, long_rows_held, long_rows_shared
 from softmax_exp.kernels.launch import INTERPRETED, gpu_of
-from softmax_exp.kernels.long_rows_plan import MAX_CHUNKS, LongRowsPlan
+from softmax_exp.kernels.long_rows_plan import CLUSTER, MAX_CHUNKS, LongRowsPlan
 from softmax_exp.kernels.plan import next_power_of_2
 
 _CLEARED = 1024
@@ -77,9 +77,10 @@ class LongRowsLaunch:
         if self._device >= 0 and torch.cuda.current_device() != self._device:
             with torch.cuda.device(self._device):
                 return self(*tensors)
+        if self._first is None:
+            return self._second(*tensors)
         words = torch.empty(self._n_words, dtype=torch.int64, device=tensors[0].device)
-        if self._first is not None:
-            self._first(*tensors[: self._n_first], words)
+        self._first(*tensors[: self._n_first], words)
         self._second(*tensors, words)
 
     def describe(self) -> dict[str, Any]:
@@ -152,11 +153,14 @@ def _prepare(
     n_rows, n_cols = tensors[0].shape
     device = tensors[0].get_device()
     vector = 16 // tensors[0].element_size()
-    if plan.n_chunks > MAX_CHUNKS or (plan.design in ("held", "cluster") and plan.access != "aligned"):
+    in_gluon = plan.design in ("held", "cluster")
+    if plan.n_chunks > MAX_CHUNKS or (in_gluon and plan.access != "aligned"):
         raise ValueError(f"no such rows by {plan}")
-    if INTERPRETED and plan.design in ("held", "cluster"):
+    if INTERPRETED and in_gluon:
         # The interpreter knows no Gluon.
         plan = dataclasses.replace(plan, design="shared" if plan.design == "held" else "partial")
+    if plan.design == "cluster":
+        return _prepare_cluster(tensors, strides, scale, constants, plan)
     n_words = n_rows * plan.n_chunks
     words = torch.empty(0, dtype=torch.int64, device=tensors[0].device)
     # The second kernel may start, and read its chunk, before the first one's end.
@@ -168,8 +172,6 @@ def _prepare(
         "ACCESS": plan.access,
         "EXACT": plan.access == "aligned" and n_cols % plan.chunk == 0,
     }
-    if plan.design == "cluster":
-        return _prepare_cluster(tensors, words, n_words, {**strides, **sizes, **scale}, constants, plan)
     overlapping, reads = {"OVERLAP": overlap}, {"READS": plan.reads}
     spins: dict[str, int] = {}
     options: dict[str, Any] = {"num_warps": plan.num_warps}
@@ -205,19 +207,19 @@ def _prepare(
 
 def _prepare_cluster(
     tensors: tuple[torch.Tensor, ...],
-    words: torch.Tensor,
-    n_words: int,
-    numbers: dict[str, int | float],
+    strides: dict[str, int],
+    scale: dict[str, float],
     constants: dict[str, Any],
     plan: LongRowsPlan,
 ) -> LongRowsLaunch:
-    """The one launch of rows whose chunks are a cluster's."""
-    device, vector = tensors[0].get_device(), 16 // tensors[0].element_size()
-    (n_rows, n_cols), n_chunks = tensors[0].shape, plan.n_chunks
+    """The one launch of rows that are a cluster's each; its words need no workspace."""
+    (n_rows, n_cols), vector = tensors[0].shape, 16 // tensors[0].element_size()
+    if plan.n_chunks != CLUSTER:
+        raise ValueError(f"a cluster has {CLUSTER} programs, not {plan.n_chunks}")
+    exact, layout = n_cols == CLUSTER * plan.chunk, long_rows_cluster.layout_of(vector, plan.num_warps)
     kernel = Kernel(
-        long_rows_cluster.cluster_forward, n_rows, (*tensors, words), numbers,
-        {"CHUNK": plan.chunk, "VECTOR": vector, "EXACT": n_cols == n_chunks * plan.chunk, **constants,
-         "PROGRAMS": n_chunks, "LAYOUT": long_rows_cluster.layout_of(vector, plan.num_warps, n_chunks)},
-        device, num_warps=plan.num_warps, num_ctas=n_chunks,
+        long_rows_cluster.cluster_forward, n_rows, tensors, {**strides, "n_cols": n_cols, **scale},
+        {"CHUNK": plan.chunk, "VECTOR": vector, "EXACT": exact, **constants, "LAYOUT": layout},
+        tensors[0].get_device(), num_warps=plan.num_warps, num_ctas=CLUSTER,
     )  # fmt: skip
-    return LongRowsLaunch(None, kernel, n_words, device, 0)
+    return LongRowsLaunch(None, kernel, 0, tensors[0].get_device(), 0)

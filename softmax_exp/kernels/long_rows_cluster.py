@@ -1,46 +1,95 @@
-"""Few long rows in Gluon: a row shared by the programs of a thread-block cluster, which the GPU runs together.
+"""Few long rows in Gluon: a row shared by the 16 programs of a thread-block cluster, which the GPU runs together.
 
-In: as `shared_forward`, for `aligned` rows alone. Out: y, one read and one write of each element, in one kernel: words
-need no clearing, since a barrier of the cluster stands between their writing and their reading. Needs Hopper or later.
+In: as `shared_forward`, for `aligned` rows alone. Out: y, one read and one write of each element, in one kernel. The
+programs send their words to each other's shared memory: there is nothing to clear, and nobody to wait for who may not
+be running. Needs Hopper or later.
 """
 
 # pyright: reportGeneralTypeIssues=false, reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from softmax_exp.kernels.long_rows_plan import CLUSTER
 from softmax_exp.kernels.long_rows_shared import SIZES
 from softmax_exp.kernels.long_rows_tiles import NEG_INF, pack, reference_of, unpack
 from softmax_exp.kernels.tile import divide, exp_of_difference, exponent_of, power, reciprocal_of
 
+PROGRAMS = gl.constexpr(CLUSTER)
+# What PTX declares outside braces can be named to the function's end: the words of the cluster, and a barrier that
+# counts their bytes. Others may write here once all programs have begun, for which `EXCHANGE` waits.
+PREPARE = gl.constexpr(f"""
+.shared .align 8 .b64 words_of_cluster[{CLUSTER}];
+.shared .align 8 .b64 words_are_here;
+{{
+.reg .b32 thread, barrier;
+.reg .pred first;
+mov.u32 thread, %tid.x;
+mov.u32 barrier, words_are_here;
+setp.eq.u32 first, thread, 0;
+@first mbarrier.init.shared::cta.b64 [barrier], 1;
+@first mbarrier.arrive.expect_tx.shared::cta.b64 _, [barrier], {8 * CLUSTER};
+fence.mbarrier_init.release.cluster;
+barrier.cluster.arrive.relaxed.aligned;
+mov.b32 $0, $1;
+}}""")
+# Thread t sends this program's word, which all its threads hold, to program t. Then all wait for all words.
+EXCHANGE = gl.constexpr(f"""{{
+.reg .b32 thread, word, barrier, there;
+.reg .pred sends, done;
+mov.u32 thread, %tid.x;
+mov.u32 there, %cluster_ctarank;
+mov.u32 word, words_of_cluster;
+mad.lo.u32 word, there, 8, word;
+mov.u32 barrier, words_are_here;
+setp.lt.u32 sends, thread, {CLUSTER};
+barrier.cluster.wait.aligned;
+@sends mapa.shared::cluster.u32 word, word, thread;
+@sends mapa.shared::cluster.u32 there, barrier, thread;
+@sends st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [word], $1, [there];
+again:
+mbarrier.try_wait.parity.shared::cta.b64 done, [barrier], 0;
+@!done bra again;
+mov.b64 $0, $1;
+}}""")
+RECEIVE = gl.constexpr("""{
+.reg .b32 word;
+mov.u32 word, words_of_cluster;
+mad.lo.u32 word, $1, 8, word;
+ld.shared.b64 $0, [word];
+}""")
 
-def layout_of(vector: int, num_warps: int, n_programs: int) -> gl.BlockedLayout:
-    """How a row, seen as [n_programs, columns], lies in a cluster: a program each, vectors side by side in its threads.
+
+def layout_of(vector: int, num_warps: int) -> gl.BlockedLayout:
+    """How a row, seen as [PROGRAMS, columns], lies in a cluster: a program each, vectors side by side in its threads.
 
     Built outside the kernel, where Triton 3.6 could not build it.
     """
-    each_program = [[1 << bit, 0] for bit in range(n_programs.bit_length() - 1)]
+    each_program = [[1 << bit, 0] for bit in range(CLUSTER.bit_length() - 1)]
     return gl.BlockedLayout([1, vector], [1, 32], [1, num_warps], [1, 0], each_program)
 
 
 @gluon.jit
-def wait_for_cluster(value):
-    """Returns `value`, once all threads of the cluster are here and what they wrote before can be read."""
-    return gl.inline_asm_elementwise(
-        "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.b32 $0, $1;",
-        "=r,r", [value], dtype=value.dtype, is_pure=False, pack=1,
-    )  # fmt: skip
+def prepare_exchange(value):
+    """Returns `value`; to be called once, before `exchange`, the earlier the better."""
+    return gl.inline_asm_elementwise(PREPARE, "=r,r", [value], dtype=value.dtype, is_pure=False, pack=1)
+
+
+@gluon.jit
+def exchange(word, j):
+    """The words (int64) of programs j of the cluster. `word`: this program's; to be called once."""
+    gl.inline_asm_elementwise(EXCHANGE, "=l,l", [word], dtype=gl.int64, is_pure=False, pack=1)
+    return gl.inline_asm_elementwise(RECEIVE, "=l,r", [j], dtype=gl.int64, is_pure=False, pack=1)
 
 
 @gluon.jit(do_not_specialize=SIZES)
 def cluster_forward(
-    x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, scale,
-    CHUNK: gl.constexpr, VECTOR: gl.constexpr, EXACT: gl.constexpr, SAFE: gl.constexpr, PROGRAMS: gl.constexpr,
-    LAYOUT: gl.constexpr,
+    x_ptr, y_ptr, x_stride, y_stride, n_cols, scale,
+    CHUNK: gl.constexpr, VECTOR: gl.constexpr, EXACT: gl.constexpr, SAFE: gl.constexpr, LAYOUT: gl.constexpr,
 ):  # fmt: skip
-    """One cluster of PROGRAMS (= n_chunks) programs: one row, a chunk of it each."""
+    """One cluster: one row, a chunk of it in each of its programs' registers."""
     layout: gl.constexpr = LAYOUT
     FORM: gl.constexpr = "plain" if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
-    row = gl.program_id(0)
+    row = prepare_exchange(gl.program_id(0))
     x = gl.multiple_of(x_ptr + row.to(gl.int64) * x_stride, 16)
     y = gl.multiple_of(y_ptr + row.to(gl.int64) * y_stride, 16)
     k = gl.arange(0, PROGRAMS, layout=gl.SliceLayout(1, layout))
@@ -53,21 +102,19 @@ def cluster_forward(
     largest = gl.max(logits, axis=1)
     slope, origin = exponent_of(reference_of(largest), scale, FORM)
     powers = power(logits, slope, origin[:, None], scale, FORM)
-    gl.store(words_ptr + row * PROGRAMS + k, pack(largest, gl.sum(powers, axis=1)))
 
     j = gl.arange(0, PROGRAMS, layout=gl.SliceLayout(0, layout))
-    words = words_ptr + wait_for_cluster(row) * PROGRAMS
-    word = gl.load(words + j[None, :] + k[:, None] * 0, volatile=True)
-    tops, totals = unpack(word)
-    reference = reference_of(gl.max(tops, axis=1))
-    total = gl.sum(totals * exp_of_difference(tops, reference[:, None], scale), axis=1)
+    word = exchange(pack(largest, gl.sum(powers, axis=1)), j[None, :] + k[:, None] * 0)
+    maxima, totals = unpack(word)
+    reference = reference_of(gl.max(maxima, axis=1))
+    total = gl.sum(totals * exp_of_difference(maxima, reference[:, None], scale), axis=1)
     if SAFE:
         total = gl.where(total == 0.0, 1.0, total)
-    factor, factor_rest = reciprocal_of(total, FORM)
+    factor, factor_rest = reciprocal_of(total[:, None], FORM)
     slope, origin = exponent_of(reference, scale, FORM)
     powers *= power(largest, slope, origin, scale, FORM)[:, None]
-    results = divide(powers, factor[:, None], factor_rest[:, None] if FORM == "exact" else 0.0, FORM)
+    results = divide(powers, factor, factor_rest, FORM).to(y_ptr.dtype.element_ty)
     if EXACT:
-        gl.store(y + column, results.to(y_ptr.dtype.element_ty))
+        gl.store(y + column, results)
     else:
-        gl.store(y + column, results.to(y_ptr.dtype.element_ty), mask=column // VECTOR * VECTOR < n_cols)
+        gl.store(y + column, results, mask=column // VECTOR * VECTOR < n_cols)

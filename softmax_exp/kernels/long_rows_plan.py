@@ -62,8 +62,9 @@ def choose(
             if plan.n_chunks <= min(MAX_CHUNKS, 0.5 * resident_programs(plan, itemsize, gpu)):
                 return plan
     chunk = next_power_of_2(-(-n_cols // CLUSTER))
-    if (mode, access) == ("forward", "aligned") and _fits_clusters(n_rows, chunk * itemsize, gpu):
-        return LongRowsPlan("cluster", chunk, chunk, CLUSTER, max(4, chunk // 1024), None, 0, access, "")
+    if (mode, access) == ("forward", "aligned") and _suits_clusters(n_rows, chunk * itemsize, gpu):
+        warps = 8 if chunk * itemsize > 8 * _KIB and n_rows < 32 else 4
+        return LongRowsPlan("cluster", chunk, chunk, CLUSTER, warps, None, 0, access, "")
     # Few programs' worth of work, or rows longer than the chip holds: nothing is won by keeping chunks on chip.
     if n_cols > 512 * _MOST_COLUMNS_A_PROGRAM:
         return None
@@ -71,12 +72,13 @@ def choose(
     return _planned("partial", chunk, max(4, chunk // 1024), None, n_cols, itemsize, access, "")
 
 
-def _fits_clusters(n_rows: int, chunk_bytes: int, gpu: Gpu) -> bool:
-    """Whether few rows are best computed by a cluster each: one kernel, but few programs a row.
+def _suits_clusters(n_rows: int, chunk_bytes: int, gpu: Gpu) -> bool:
+    """Whether few rows are best computed by a cluster each: one kernel, but no more than 16 programs a row.
 
-    A GPU of fewer SMs may be a part of one, in which no cluster of this size has room.
+    A GPU of fewer SMs may be a part of one, in which a cluster of this size has no room.
     """
-    return gpu.capability[0] in (9, 10) and gpu.n_sms >= 100 and chunk_bytes <= 32 * _KIB and n_rows <= 32
+    suits = chunk_bytes <= 16 * _KIB or (chunk_bytes <= 32 * _KIB and n_rows >= 4)
+    return suits and n_rows <= 64 and gpu.capability[0] in (9, 10) and gpu.n_sms >= 100
 
 
 def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu) -> list[tuple[str, int, int]]:

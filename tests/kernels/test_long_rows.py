@@ -160,6 +160,8 @@ def test_the_plan_uses_every_design():
     assert choose(256, 1 << 20, 2).design == "held"
     assert choose(256, 1 << 20, 2, access="scalar").design == "shared"
     assert choose(256, 1 << 20, 2, gpu=Gpu(capability=(8, 0))).design == "shared"
+    assert [choose(n, 131072, 4).design for n in (1, 4, 64, 65)] == ["partial", "cluster", "shared", "shared"]
+    assert [choose(n, 65536, 2).design for n in (1, 64, 65)] == ["cluster", "cluster", "partial"]
     assert choose(1, 131072, 2).design == "cluster"
     assert choose(1, 131072, 2, gpu=Gpu(n_sms=66)).design == "partial"
     assert choose(1, 131072, 2, "backward").design == "partial"
@@ -213,11 +215,12 @@ def test_planned_forward_and_backward_on_the_gpu(n_cols, n_rows, dtype, lead):
 
 @on_the_gpu
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("n_cols", "n_chunks"), [(65536, 16), (50_000, 16), (131072, 8), (33_000, 16), (40_000, 4)])
-def test_a_cluster_shares_a_row(n_cols, n_chunks, dtype):
+@pytest.mark.parametrize("n_cols", [65536, 50_000, 131072, 33_000])
+def test_a_cluster_shares_a_row(n_cols, dtype):
     """Also with rows of NaN, of infinity, of nothing but -inf, a chunk of -inf, and more rows than run at once."""
-    chunk = 1 << (-(-n_cols // n_chunks) - 1).bit_length()
-    plan = LongRowsPlan("cluster", chunk, chunk, n_chunks, max(4, chunk // 1024), None, 0, "aligned", "")
+    plan = choose(40, n_cols, dtype.itemsize)
+    assert plan is not None and plan.design == "cluster"
+    chunk = plan.chunk
     x = torch.randn(40, n_cols, device="cuda").to(dtype)
     x[1, 7], x[2, n_cols - 1], x[3] = math.nan, math.inf, -math.inf
     x[4, :chunk], x[5, 1:], x[6] = -math.inf, -math.inf, -60000.0
