@@ -8,6 +8,7 @@ Out: text. `must` has to hold, `goal` is tried for.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,16 +23,20 @@ PEERS = {
 MARKS = {
     "slower": "",
     "same": "=",
+    "not faster": "+",
     "unclear": "?",
     "faster": "!",
 }  # by the verdict on the peer, ours being the baseline
-OURS_IS = {"slower": "faster", "same": "level", "unclear": "unclear", "faster": "slower"}
+OURS_IS = {
+    "slower": "faster", "same": "level", "not faster": "faster or level", "unclear": "unclear", "faster": "slower"
+}  # fmt: skip
+MARGIN = 1.01  # of `same`, as in measure.margin_pct
 MODES = {"forward": "fwd", "backward": "bwd", "full": "full"}
 SHORT = {"float16": "f16", "bfloat16": "b16", "float32": "f32"}
 HEAD = (
     "Per case: % of the limit, or times (x) the limit's or the unmasked time; [must goal]; and how many times as fast\n"
-    "as e(ager), torch.c(ompile), triton-s(imple), l(iger), f(lag_gems), q(uack) triton is: = level, ? unclear,\n"
-    "! slower than that peer. best: the faster of e and c."
+    "as e(ager), torch.c(ompile), triton-s(imple), l(iger), f(lag_gems), q(uack) triton is: = level, + faster or\n"
+    "level, ? unclear, ! slower than that peer. best: the faster of e and c."
 )
 
 
@@ -115,12 +120,16 @@ def figure_of(target: Target, dtype: str, cells: Cells) -> float | None:
 
 
 def against(variants: dict[str, Record]) -> dict[str, tuple[float, str]]:
-    """By peer: how many times as fast ours is, from paired rounds, and the verdict on the peer."""
+    """By peer: how many times as fast ours is, from paired rounds, and the verdict on the peer.
+
+    `not faster`: an unclear verdict whose interval lies wholly within slower and same.
+    """
     found = {}
     for name in PEERS:
         peer = variants.get(name)
         if peer is not None and peer.baseline == OURS and peer.speedup and peer.verdict:
-            found[name] = 1 / peer.speedup, peer.verdict
+            not_faster = peer.verdict == "unclear" and (peer.speedup_ci_high or math.inf) <= MARGIN
+            found[name] = 1 / peer.speedup, "not faster" if not_faster else peer.verdict
     return found
 
 

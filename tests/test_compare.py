@@ -123,13 +123,15 @@ def test_the_order_of_records_changes_no_verdict():
     assert {o.candidate.cell: o for o in verdicts(first, dataclasses.replace(second, records=mixed))} == whole
 
 
-def test_committed_sweeps_of_one_h200_agree(capsys):
+def test_committed_sweeps_of_two_h200s_agree(capsys):
+    """The second is of another card and of later kernels: `triton` is faster at 2,048 columns, and nothing is slower."""
     sweep, study = str(RESULTS / "h200_sweep.jsonl"), str(RESULTS / "study" / "records.jsonl")
     assert main([sweep, sweep]) == 0 and "12 same" in capsys.readouterr().out
     assert main([sweep, study]) == 0
     out = capsys.readouterr().out
     assert "missing in the candidate: 4 cells: eager 8x12x512x512 float16 forward" in out
-    assert "missing in the baseline: 678 cells" in out and "8 cells: 0 slower, 0 faster" in out
+    assert "missing in the baseline: 767 cells" in out and "8 cells: 0 slower, 3 faster" in out and "note: uuid" in out
+    assert "triton 8x12x2048x2048 float16 forward  faster" in out
 
 
 def test_the_host_clock_does_not_compare_with_the_devices(capsys):  # S26

@@ -17,7 +17,7 @@ import study_picture  # noqa: E402
 import study_targets  # noqa: E402
 
 
-def records(slower_than: str = "", **changes) -> list[Record]:
+def records(slower_than: str = "", unclear_high: float = 0, **changes) -> list[Record]:
     """A study in which all that is asked for holds, or not, as a change says."""
     found = []
     wanted = [(target, dtype) for target in study_targets.TARGETS for dtype in target.dtypes]
@@ -29,6 +29,8 @@ def records(slower_than: str = "", **changes) -> list[Record]:
         for name in study.ALL.split(","):
             peer = {} if name == "triton" else {"speedup": 0.5, "verdict": "slower"}
             peer |= {"speedup": 1.05, "verdict": "faster"} if name == slower_than else {}
+            if unclear_high and name == "liger":
+                peer = {"speedup": 0.99, "verdict": "unclear", "speedup_ci_low": 0.98, "speedup_ci_high": unclear_high}
             fields = {"status": Status.PASSED, "device_ms": ms, "pct_of_limit": 99.5, "baseline": "triton", "gbps": 4e3,
                       "limit_gbps": 4.1e3, "least_bytes": case.least_bytes, "clock": "events", **peer}  # fmt: skip
             identity = {key: value for key, value in case.to_dict().items() if key != "device"}
@@ -59,7 +61,7 @@ def test_what_holds_and_what_does_not_is_told_within_what_a_message_holds():
     text = "\n".join(study_targets.lines(records()))
     assert "0 not: must holds in 103, goal in 103." in text and "MISS" not in text and len(text) < 11_000
     assert "8x12x2048x2048 f16 fwd causal" in text and "0.50x [0.82 0.76]" in text
-    assert "triton is faster 515, level 0, unclear 0, slower 0." in text
+    assert "triton is faster 515, level 0, faster or level 0, unclear 0, slower 0." in text
     low = "\n".join(study_targets.lines(records(pct_of_limit=96.5)))
     assert (
         "16x12x512x512 f16 fwd           96.5 [97 99] MISS" in low
@@ -68,6 +70,11 @@ def test_what_holds_and_what_does_not_is_told_within_what_a_message_holds():
     slower = "\n".join(study_targets.lines(records(slower_than="torch.compile")))
     assert "c0.95!" in slower and "slower 103." in slower
     assert "4096x65536 f16 fwd              99.5 [95 98] MISS" in slower and "best 0.95 [1.4 1.7]" in slower
+
+
+def test_an_unclear_verdict_that_cannot_be_slower_is_told_from_one_that_can():
+    assert "faster or level 103, unclear 0" in "\n".join(study_targets.lines(records(unclear_high=1.009)))
+    assert "faster or level 0, unclear 103" in "\n".join(study_targets.lines(records(unclear_high=1.011)))
 
 
 def test_what_was_not_measured_or_failed_is_no_success():
