@@ -21,8 +21,8 @@ from pathlib import Path
 from softmax_exp.records import Record
 from softmax_exp.sweep import Sweep
 
-SWEEP = [  # the longest cases first, so that both GPUs end at about one time; 3 to 4 minutes in all
-    "seq=4096,2048,1024,512", "mode=forward,backward,full", "dtype=fp16,bf16,fp32", "variants=[eager,triton]",
+SWEEP = [  # the longest cases first, so that both GPUs end at about one time; 4 minutes in all
+    "seq=4096,2048,1024,512,256,128", "mode=forward,backward,full", "dtype=fp16,bf16,fp32", "variants=[eager,triton]",
     "tracking=off",
 ]  # fmt: skip
 MOST_TIME, MOST_CHANGE_PCT = 0.6, 1.0
@@ -69,13 +69,22 @@ def _gpu(record: Record) -> str:
 
 def _run(outputs: Path, overrides: list[str], visible: list[str]) -> tuple[float, dict[str, Record]]:
     command = [sys.executable, "-m", "softmax_exp", *overrides, "device=cuda", f"outputs={outputs}"]
-    started = time.monotonic()
+    started, started_at = time.monotonic(), time.time()
     done = subprocess.run(command, env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(visible)})
     wall = time.monotonic() - started
+    _tell_where_time_went(outputs, started_at, time.time())
     manifests = [*outputs.glob("sweeps/*/manifest.json")]
     if not manifests:
         sys.exit(done.returncode)
     return wall, {record.cell: record for record in Sweep(manifests[0].parent).records()}
+
+
+def _tell_where_time_went(outputs: Path, started: float, ended: float) -> None:
+    """Print when the first case was kept, and the last one."""
+    kept = sorted(path.stat().st_mtime for path in outputs.glob("sweeps/*/jobs/*/samples.jsonl"))
+    if kept:
+        at = {"first case kept": kept[0], "last case kept": kept[-1], "end": ended}
+        print(f"{outputs.name}: " + ", ".join(f"{what} at {when - started:.1f} s" for what, when in at.items()))
 
 
 if __name__ == "__main__":
