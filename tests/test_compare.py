@@ -124,7 +124,7 @@ def test_the_order_of_records_changes_no_verdict():
 
 
 def test_committed_sweeps_of_two_h200s_agree(capsys):
-    """The second is of another card and of later kernels: `triton` is faster at 2,048 columns, and nothing is slower."""
+    """The second is of another card and of later kernels: `triton` is faster at 2,048 columns, nothing is slower."""
     sweep, study = str(RESULTS / "h200_sweep.jsonl"), str(RESULTS / "study" / "records.jsonl")
     assert main([sweep, sweep]) == 0 and "12 same" in capsys.readouterr().out
     assert main([sweep, study]) == 0
