@@ -223,7 +223,7 @@ def late(x):
     y = torch.zeros_like(x)
     right = torch.softmax(x, dim=-1)
     if threading.active_count() < 50:
-        threading.Timer(0.002, lambda: y.copy_(right)).start()
+        threading.Timer(0.5, lambda: y.copy_(right)).start()
     return y
 
 
