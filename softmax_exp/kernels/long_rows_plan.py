@@ -87,13 +87,13 @@ def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu)
         return [
             ("shared", 24 * _KIB // itemsize, 128) if row_bytes <= 2 * _MIB else ("shared", 32 * _KIB // itemsize, 168)
         ]
-    # Without whole vectors the conversion of 16-bit elements needs more registers.
-    if access != "aligned":
+    # Without vectors the conversion of 16-bit elements needs more registers.
+    if access == "scalar":
         return [("shared", 32 * _KIB // itemsize, 128), ("shared", 64 * _KIB // itemsize, 168)]
     in_registers = [("shared", 64 * _KIB // itemsize, 168), ("shared", 32 * _KIB // itemsize, 128)]
     if itemsize == 4 and row_bytes < _MIB:
         return in_registers[::-1]
-    if row_bytes < 3 * _MIB // 2 or gpu.capability[0] not in (9, 10):
+    if row_bytes < 3 * _MIB // 2 or access != "aligned" or gpu.capability[0] not in (9, 10):
         return in_registers
     on_chip = [("held", 64 * _KIB // itemsize, 96), ("held", 128 * _KIB // itemsize, 168)]
     return on_chip if row_bytes <= 12 * _MIB else on_chip[::-1]

@@ -20,6 +20,7 @@ from softmax_exp.kernels.long_rows_tiles import (
     count_missing,
     held,
     help_row,
+    load_ends,
     load_tiles,
     pack,
     pick_missing,
@@ -28,6 +29,7 @@ from softmax_exp.kernels.long_rows_tiles import (
     powers_of,
     publish,
     row_span,
+    store_ends,
     store_tile,
     tile_total,
     unpack,
@@ -60,6 +62,13 @@ def write_softmax(y, tiles, reference, factor, first, low, high, scale, N: tl.co
         store_tile(y, powers * factor, first + t * TILE, low, high, TILE, VECTOR, ACCESS, EXACT)
 
 
+@triton.jit
+def softmax_of(x, reference, factor, scale):
+    """exp((x - reference) * scale) * factor of a few float32 elements."""
+    slope, origin = exponent_of(reference, scale, "exact")
+    return power(x, slope, origin, scale, "exact") * factor
+
+
 @triton.jit(do_not_specialize=SIZES)
 def shared_forward(
     x_ptr, y_ptr, words_ptr, x_stride, y_stride, n_cols, n_chunks, spins, scale,
@@ -79,17 +88,24 @@ def shared_forward(
     # While others wait, float32 tiles can become powers, which are then only multiplied; 16 bits could not hold them.
     POWERS: tl.constexpr = x_ptr.dtype.element_ty.is_fp32()
     largest = chunk_max(tiles, N)
+    if ACCESS == "shifted":
+        ends = load_ends(x, k, low, high, NEG_INF, CHUNK, VECTOR)
+        largest = tl.maximum(largest, tl.max(ends, axis=0))
     if POWERS:
         tiles = powers_of(tiles, largest, scale, N)
         total = tl.sum(tile_total(tiles, N), axis=0)
     else:
         total = chunk_sum(tiles, largest, scale, N)
+    if ACCESS == "shifted":
+        total += chunk_sum((ends,), largest, scale, 1)
     if OVERLAP:
         gdc_wait()
     publish(words, k, pack(largest, total))
     word = poll(words, j, n_chunks, spins)
     word = help_row(word, words, j, k, n_chunks, x, low, high, scale, tl.arange(0, LANES), CHUNK, LANES)
     reference, factor = combine(word, j, n_chunks, scale, SAFE)
+    if ACCESS == "shifted":
+        store_ends(y, softmax_of(ends, reference, factor, scale), k, low, high, CHUNK, VECTOR)
     if POWERS:
         factor *= chunk_share(largest, reference, scale)
         for t in tl.static_range(N):
@@ -109,10 +125,17 @@ def partial_forward(
         gdc_launch_dependents()
     program = tl.program_id(0)
     row = program // n_chunks
+    k = program % n_chunks
     x, low, high = row_span(x_ptr, row, x_stride, n_cols, VECTOR, ACCESS)
-    tiles = load_tiles(x, program % n_chunks * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
+    tiles = load_tiles(x, k * CHUNK, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     largest = chunk_max(tiles, CHUNK // TILE)
-    tl.store(words_ptr + program, pack(largest, chunk_sum(tiles, largest, scale, CHUNK // TILE)))
+    if ACCESS == "shifted":
+        ends = load_ends(x, k, low, high, NEG_INF, CHUNK, VECTOR)
+        largest = tl.maximum(largest, tl.max(ends, axis=0))
+    total = chunk_sum(tiles, largest, scale, CHUNK // TILE)
+    if ACCESS == "shifted":
+        total += chunk_sum((ends,), largest, scale, 1)
+    tl.store(words_ptr + program, pack(largest, total))
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -124,15 +147,20 @@ def finish_forward(
     """One program: the softmax of one chunk, read while the words may still be on their way."""
     program = tl.program_id(0)
     row = program // n_chunks
-    first = program % n_chunks * CHUNK
+    k = program % n_chunks
+    first = k * CHUNK
     x, low, high = row_span(x_ptr, row, x_stride, n_cols, VECTOR, ACCESS)
     y, _, _ = row_span(y_ptr, row, y_stride, n_cols, VECTOR, ACCESS)
     tiles = load_tiles(x, first, low, high, NEG_INF, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
+    if ACCESS == "shifted":
+        ends = load_ends(x, k, low, high, NEG_INF, CHUNK, VECTOR)
     if OVERLAP:
         gdc_wait()
     j = tl.arange(0, WORDS)
     word = tl.load(words_ptr + row.to(tl.int64) * n_chunks + tl.minimum(j, n_chunks - 1), volatile=True)
     reference, factor = combine(word, j, n_chunks, scale, SAFE)
+    if ACCESS == "shifted":
+        store_ends(y, softmax_of(ends, reference, factor, scale), k, low, high, CHUNK, VECTOR)
     write_softmax(y, tiles, reference, factor, first, low, high, scale, CHUNK // TILE, TILE, VECTOR, ACCESS, EXACT)
 
 
@@ -185,6 +213,10 @@ def shared_backward(
     dy_tiles = load_tiles(dy, k * CHUNK, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     y_tiles = load_tiles(y, k * CHUNK, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     product = tiles_product(dy_tiles, y_tiles, N)
+    if ACCESS == "shifted":
+        dy_ends = load_ends(dy, k, low, high, 0.0, CHUNK, VECTOR)
+        y_ends = load_ends(y, k, low, high, 0.0, CHUNK, VECTOR)
+        product += tl.sum(dy_ends * y_ends, axis=0)
     if OVERLAP:
         gdc_wait()
     publish(words, k, pack_product(product))
@@ -207,6 +239,8 @@ def shared_backward(
         word = poll_again(words, tl.where(j == chunk, helped, word), j, n_chunks)
         missing = count_missing(word, j, n_chunks)
     product = row_product(word, j, n_chunks)
+    if ACCESS == "shifted":
+        store_ends(dx, y_ends * (dy_ends - product) * scale, k, low, high, CHUNK, VECTOR)
     write_gradient(dx, dy_tiles, y_tiles, product, k * CHUNK, low, high, scale, N, TILE, VECTOR, ACCESS, EXACT)
 
 
@@ -221,12 +255,16 @@ def partial_backward(
         gdc_launch_dependents()
     program = tl.program_id(0)
     row = program // n_chunks
-    first = program % n_chunks * CHUNK
+    k = program % n_chunks
     dy, low, high = row_span(dy_ptr, row, dy_stride, n_cols, VECTOR, ACCESS)
     y, _, _ = row_span(y_ptr, row, y_stride, n_cols, VECTOR, ACCESS)
-    dy_tiles = load_tiles(dy, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
-    y_tiles = load_tiles(y, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
-    tl.store(words_ptr + program, pack_product(tiles_product(dy_tiles, y_tiles, CHUNK // TILE)))
+    dy_tiles = load_tiles(dy, k * CHUNK, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
+    y_tiles = load_tiles(y, k * CHUNK, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
+    product = tiles_product(dy_tiles, y_tiles, CHUNK // TILE)
+    if ACCESS == "shifted":
+        dy_ends = load_ends(dy, k, low, high, 0.0, CHUNK, VECTOR)
+        product += tl.sum(dy_ends * load_ends(y, k, low, high, 0.0, CHUNK, VECTOR), axis=0)
+    tl.store(words_ptr + program, pack_product(product))
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -238,15 +276,21 @@ def finish_backward(
     """One program: dx of one chunk."""
     program = tl.program_id(0)
     row = program // n_chunks
-    first = program % n_chunks * CHUNK
+    k = program % n_chunks
+    first = k * CHUNK
     dy, low, high = row_span(dy_ptr, row, dy_stride, n_cols, VECTOR, ACCESS)
     y, _, _ = row_span(y_ptr, row, y_stride, n_cols, VECTOR, ACCESS)
     dx, _, _ = row_span(dx_ptr, row, dx_stride, n_cols, VECTOR, ACCESS)
     dy_tiles = load_tiles(dy, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
     y_tiles = load_tiles(y, first, low, high, 0.0, CHUNK, TILE, VECTOR, ACCESS, EXACT, READS)
+    if ACCESS == "shifted":
+        dy_ends = load_ends(dy, k, low, high, 0.0, CHUNK, VECTOR)
+        y_ends = load_ends(y, k, low, high, 0.0, CHUNK, VECTOR)
     if OVERLAP:
         gdc_wait()
     j = tl.arange(0, WORDS)
     word = tl.load(words_ptr + row.to(tl.int64) * n_chunks + tl.minimum(j, n_chunks - 1), volatile=True)
     product = row_product(word, j, n_chunks)
+    if ACCESS == "shifted":
+        store_ends(dx, y_ends * (dy_ends - product) * scale, k, low, high, CHUNK, VECTOR)
     write_gradient(dx, dy_tiles, y_tiles, product, first, low, high, scale, CHUNK // TILE, TILE, VECTOR, ACCESS, EXACT)

@@ -52,7 +52,7 @@ def load_tile(
 ):  # fmt: skip
     """Columns first to first + TILE, `fill` outside low to high. EXACT: no tile of any row has such columns.
 
-    READS: the eviction policy (see `Plan`).
+    Of `shifted` rows, only whole vectors: see `row_ends` for the others. READS: the eviction policy (see `Plan`).
     """
     i = tl.arange(0, TILE)
     q = p + first
@@ -61,8 +61,10 @@ def load_tile(
     # Written so that the compiler sees that whole vectors are in or out.
     elif ACCESS == "aligned":
         v = tl.load(q + i, mask=(first + i) // VECTOR * VECTOR < high, other=fill, eviction_policy=READS)
+    elif ACCESS == "shifted":
+        begin = (first + i) // VECTOR * VECTOR
+        v = tl.load(q + i, mask=(begin >= low) & (begin + VECTOR <= high), other=fill, eviction_policy=READS)
     else:
-        # Only a tile that lies wholly in the row can be read in vectors.
         if (first >= low) & (first + TILE <= high):
             v = tl.load(q + i, eviction_policy=READS)
         else:
@@ -83,11 +85,41 @@ def store_tile(
         tl.store(q + i, v)
     elif ACCESS == "aligned":
         tl.store(q + i, v, mask=(first + i) // VECTOR * VECTOR < high)
+    elif ACCESS == "shifted":
+        begin = (first + i) // VECTOR * VECTOR
+        tl.store(q + i, v, mask=(begin >= low) & (begin + VECTOR <= high))
     else:
         if (first >= low) & (first + TILE <= high):
             tl.store(q + i, v)
         else:
             tl.store(q + i, v, mask=(first + i >= low) & (first + i < high))
+
+
+@triton.jit
+def row_ends(k, low, high, CHUNK: tl.constexpr, VECTOR: tl.constexpr):
+    """Columns [2 * VECTOR] of the vectors at a shifted row's ends, and which of them `load_tile` leaves out of chunk k.
+
+    They are moved an element at a time: backwards, as here, the compiler finds no vectors in them.
+    """
+    place = 2 * VECTOR - 1 - tl.arange(0, 2 * VECTOR)
+    last = high // VECTOR * VECTOR
+    column = tl.where(place < VECTOR, place, last + place - VECTOR)
+    here = tl.where(place < VECTOR, (k == 0) & (low > 0), k == last // CHUNK)
+    return column, here & (column >= low) & (column < high)
+
+
+@triton.jit
+def load_ends(p, k, low, high, fill, CHUNK: tl.constexpr, VECTOR: tl.constexpr):
+    """The elements that `row_ends` gives, in float32, `fill` where it gives none."""
+    column, here = row_ends(k, low, high, CHUNK, VECTOR)
+    return tl.load(p + column, mask=here, other=fill).to(tl.float32)
+
+
+@triton.jit
+def store_ends(p, v, k, low, high, CHUNK: tl.constexpr, VECTOR: tl.constexpr):
+    """The counterpart of `load_ends`."""
+    column, here = row_ends(k, low, high, CHUNK, VECTOR)
+    tl.store(p + column, v.to(p.dtype.element_ty), mask=here)
 
 
 @triton.jit
