@@ -98,7 +98,7 @@ def tile_backward(
         n_rows, n_heads, n_queries, dy_stride_b, dy_stride_h, dy_stride_q, 0, 0, 0, ROWS, WIDE, SPLIT, 0
     )
     dy_base = row_base(dy_offset + dy_lead, VECTOR, ACCESS)
-    y_base = row_base(row * n_cols, VECTOR, ACCESS)
+    y_base = row * COLS if EXACT else row_base(row * n_cols, VECTOR, ACCESS)
     shift, n_whole, keep_to = row_bounds(dy_offset + dy_lead, dy_base, query, n_cols, n_queries, VECTOR, ACCESS, CAUSAL)
     read_to = tl.minimum(n_whole, keep_to) if CAUSAL else n_whole
     READ_ALL: tl.constexpr = EXACT and not CAUSAL

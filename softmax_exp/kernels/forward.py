@@ -91,7 +91,7 @@ def tile_forward(
         ROWS, WIDE, SPLIT, QUERIES,
     )  # fmt: skip
     x_base = row_base(x_offset + x_lead, VECTOR, ACCESS)
-    out_base = row_base(row * n_cols, VECTOR, ACCESS)
+    out_base = row * COLS if EXACT else row_base(row * n_cols, VECTOR, ACCESS)
     shift, n_whole, keep_to = row_bounds(x_offset + x_lead, x_base, query, n_cols, n_queries, VECTOR, ACCESS, CAUSAL)
     if MASK_ACCESS == "aligned":
         mask_start = row_base(mask_start, VECTOR, "aligned")
