@@ -10,6 +10,8 @@ import math
 import torch
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Scales that kernels may apply in the exponent, where float32 holds their product with log2(e) and its rest.
+LEAST_SCALE, LARGEST_SCALE = 2.0**-90, 2.0**90
 
 
 def check_options(x: torch.Tensor, dim: int, scale: float | None, mask: torch.Tensor | None, causal: bool) -> None:

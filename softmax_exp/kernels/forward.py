@@ -109,7 +109,7 @@ def tile_forward(
         bias_wanted = column // VECTOR * VECTOR < n_cols
     x = load_x(x_ptr + x_base + column, wanted, READS, READ_ALL)
     logits = logits_of(
-        x, mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
+        x, mask_ptr, mask_start, column, bias_wanted, shift, read_to, scale,
         PARTIAL, MASK, MASK_ACCESS, SCALED,
     )  # fmt: skip
     largest = lane_max(logits)
@@ -121,7 +121,7 @@ def tile_forward(
             rest_bias_wanted = rest_column // VECTOR * VECTOR < n_cols
         rest_x = load_x(x_ptr + x_base + rest_column, rest_wanted, READS, False)
         rest_logits = logits_of(
-            rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
+            rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, read_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         largest = tl.maximum(largest, lane_max(rest_logits))
@@ -142,7 +142,7 @@ def tile_forward(
     if PACKED:
         x = keep_packed(x)
         logits = logits_of(
-            x, mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale, PARTIAL, MASK, MASK_ACCESS, SCALED
+            x, mask_ptr, mask_start, column, bias_wanted, shift, read_to, scale, PARTIAL, MASK, MASK_ACCESS, SCALED
         )  # fmt: skip
     powers = power(logits, slope, origin, power_scale, FORM)
     total = lane_sum(powers)
@@ -150,7 +150,7 @@ def tile_forward(
         if PACKED:
             rest_x = keep_packed(rest_x)
             rest_logits = logits_of(
-                rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
+                rest_x, mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, read_to, scale,
                 PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
         rest_powers = power(rest_logits, slope, origin, power_scale, FORM)
@@ -165,7 +165,7 @@ def tile_forward(
     factor, factor_rest = reciprocal_of(total, FORM)
     if PACKED:
         logits = logits_of(
-            keep_packed(x), mask_ptr, mask_start, column, bias_wanted, shift, keep_to, scale,
+            keep_packed(x), mask_ptr, mask_start, column, bias_wanted, shift, read_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         powers = power(logits, slope, origin, power_scale, FORM)
@@ -177,7 +177,7 @@ def tile_forward(
     if REST > 0:
         if PACKED:
             rest_logits = logits_of(
-                keep_packed(rest_x), mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, keep_to, scale,
+                keep_packed(rest_x), mask_ptr, mask_start, rest_column, rest_bias_wanted, shift, read_to, scale,
                 PARTIAL, MASK, MASK_ACCESS, SCALED,
             )  # fmt: skip
             rest_powers = power(rest_logits, slope, origin, power_scale, FORM)

@@ -8,7 +8,6 @@ any streams at once.
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from softmax_exp.kernels import long_rows_cluster, long_rows_held, long_rows_shared
+from softmax_exp.kernels.checks import LARGEST_SCALE, LEAST_SCALE
 from softmax_exp.kernels.launch import INTERPRETED, gpu_of
 from softmax_exp.kernels.long_rows_plan import CLUSTER, MAX_CHUNKS, LongRowsPlan
 from softmax_exp.kernels.plan import next_power_of_2
@@ -101,10 +101,10 @@ def prepare_forward(
 ) -> LongRowsLaunch:
     """A launch `(x, y)`: y = softmax(x * scale) over each row; safe gives 0 for rows of nothing but -inf, else NaN.
 
-    x_MN, y_MN: one shape and dtype, unit column stride. scale: above 0. ValueError otherwise.
+    x_MN, y_MN: one shape and dtype, unit column stride. scale: 2^-90 to 2^90. ValueError otherwise.
     """
-    if not 0 < scale < math.inf:
-        raise ValueError(f"scale ({scale}) must be a finite number above 0")
+    if not LEAST_SCALE <= scale <= LARGEST_SCALE:
+        raise ValueError(f"scale ({scale}) must be a number from 2^-90 to 2^90")
     _check(x_MN, y_MN)
     strides = {"x_stride": x_MN.stride(0), "y_stride": y_MN.stride(0)}
     return _prepare((x_MN, y_MN), 1, strides, {"scale": float(scale)}, {"SAFE": safe}, plan, "forward")

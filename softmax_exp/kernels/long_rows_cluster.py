@@ -15,8 +15,8 @@ from softmax_exp.kernels.long_rows_tiles import NEG_INF, pack, reference_of, unp
 from softmax_exp.kernels.tile import divide, exp_of_difference, exponent_of, power, reciprocal_of
 
 PROGRAMS = gl.constexpr(CLUSTER)
-# What PTX declares outside braces can be named to the function's end: the words of the cluster, and a barrier that
-# counts their bytes. Others may write here once all programs have begun, for which `EXCHANGE` waits.
+# The words of the cluster, and a barrier that counts their bytes: declared outside braces, since `EXCHANGE` and
+# `RECEIVE` name them too. Others may write here once all programs have begun, for which `EXCHANGE` waits.
 PREPARE = gl.constexpr(f"""
 .shared .align 8 .b64 words_of_cluster[{CLUSTER}];
 .shared .align 8 .b64 words_are_here;
@@ -47,7 +47,7 @@ barrier.cluster.wait.aligned;
 @sends mapa.shared::cluster.u32 there, barrier, thread;
 @sends st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [word], $1, [there];
 again:
-mbarrier.try_wait.parity.shared::cta.b64 done, [barrier], 0;
+mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [barrier], 0;
 @!done bra again;
 mov.b64 $0, $1;
 }}""")
@@ -62,7 +62,7 @@ ld.shared.b64 $0, [word];
 def layout_of(vector: int, num_warps: int) -> gl.BlockedLayout:
     """How a row, seen as [PROGRAMS, columns], lies in a cluster: a program each, vectors side by side in its threads.
 
-    Built outside the kernel, where Triton 3.6 could not build it.
+    Built on the host: Triton 3.6 cannot build it inside a kernel.
     """
     each_program = [[1 << bit, 0] for bit in range(CLUSTER.bit_length() - 1)]
     return gl.BlockedLayout([1, vector], [1, 32], [1, num_warps], [1, 0], each_program)

@@ -1,5 +1,7 @@
 """Long rows in Gluon: as `shared_forward`, with half of each chunk in shared memory, for rows too long for registers.
 
+READS holds for the half in registers: Triton takes an eviction policy for copies to shared memory, and drops it.
+
 In: as shared_forward, for `aligned` rows alone. Out: y. Registers and shared memory of an H200 hold 42 to 50 MB of x
 at once: several rows of a million columns, so that some are read while others wait and are written.
 """

@@ -54,8 +54,8 @@ def choose(
     row_bytes = n_cols * itemsize
     if n_rows * row_bytes > 24 * _MIB:
         for design, chunk, registers in _candidates(row_bytes, itemsize, mode, access, gpu):
-            # In backward, rows longer than this lost up to 2 % by it.
-            last = mode == "forward" or row_bytes <= 256 * _KIB
+            # In backward, elements of 16 bits and longer rows lost up to 2 % by it.
+            last = mode == "forward" or (itemsize == 4 and row_bytes <= 256 * _KIB)
             reads = reads_of(n_rows * row_bytes, mode, gpu) if last else ""
             plan = _planned(design, chunk, 4, registers, n_cols, itemsize, access, reads)
             # With less than two rows at once the memory idles while programs wait: `partial` is faster then.
@@ -75,10 +75,10 @@ def choose(
 def _suits_clusters(n_rows: int, chunk_bytes: int, gpu: Gpu) -> bool:
     """Whether few rows are best computed by a cluster each: one kernel, but no more than 16 programs a row.
 
-    A GPU of fewer SMs may be a part of one, in which a cluster of this size has no room.
+    A GPU of fewer SMs may be a slice of one, without room for clusters of 16. They were run on compute capability 9.0.
     """
     suits = chunk_bytes <= 16 * _KIB or (chunk_bytes <= 32 * _KIB and n_rows >= 4)
-    return suits and n_rows <= 64 and gpu.capability[0] in (9, 10) and gpu.n_sms >= 100
+    return suits and n_rows <= 64 and gpu.capability == (9, 0) and gpu.n_sms >= 100
 
 
 def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu) -> list[tuple[str, int, int]]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from softmax_exp.kernels import backward, forward, two_pass
-from softmax_exp.kernels.checks import check_options
+from softmax_exp.kernels.checks import LARGEST_SCALE, LEAST_SCALE, check_options
 from softmax_exp.kernels.eager import eager_backward, eager_forward
 from softmax_exp.kernels.launch import INTERPRETED, Launch, gpu_of
 from softmax_exp.kernels.long_rows_call import LongRowsCall, long_rows_backward, long_rows_forward
@@ -127,15 +127,16 @@ def prepare_forward(
     gpu = gpu_of(x.get_device())
     chosen = plan(n_rows, n_cols, x.element_size(), "forward", mask_kind, access, gpu, **overrides)
     back = functools.partial(move_back, shape=x.shape, dim=dim)
+    # Others, and those <= 0, must be applied before the maximum is taken (and -inf * 0 is NaN in the exponent).
+    in_exponent = scale is None or LEAST_SCALE <= scale <= LARGEST_SCALE
     if chosen.kernel == "long_rows":
         spread = None
-        if rows.flat and not causal and mask is None and (scale is None or scale > 0):
+        if rows.flat and not causal and mask is None and in_exponent:
             spread = long_rows_forward(x_std, rows.strides[0][2], access, gpu, 1.0 if scale is None else scale, safe)
         if spread is not None:
             return Prepared(chosen, spread, x_std, None if x_std is x else to_standard, back)
         chosen = plan(n_rows, n_cols, x.element_size(), "forward", mask_kind, access, gpu, kernel="two_pass")
-    # A scale <= 0 must be applied before the maximum is taken, not in the exponent (and -inf * 0 is NaN there).
-    scaled = scale is not None and (scale <= 0 or kind == "additive")
+    scaled = scale is not None and (kind == "additive" or not in_exponent)
     numbers = {
         **_row_numbers(rows, n_cols),
         **_strides("x", x_std, rows.strides[0]),

@@ -11,7 +11,7 @@ import triton.language as tl
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 LOG2_E = tl.constexpr(1.4426950408889634)
-# log2(e) as two float32, the first so low that, times any number and rounded, it leaves a positive rest.
+# log2(e) as two float32, the first so low that its product with a scale, rounded, leaves a positive rest.
 LOG2_E_LOW = tl.constexpr(1.4426949024200439)
 LOG2_E_REST = tl.constexpr(1.3846891945e-07)
 # A float32 so large that adding to it rounds to whole numbers, which are then its lowest bits: 0 as 127, as exponents.
@@ -232,11 +232,12 @@ def power(logits, slope, origin, scale, FORM: tl.constexpr):
         # The exponent's whole part goes to the result's exponent, and the fraction is found with the rest of log2(e):
         # with the exponent rounded, results of 1e-28 would be wrong by 40 units in the last place. Below 2^-126 the
         # last product makes a denormal number or 0.
+        # (The rest of the slope is positive, so that a difference of -inf stays what it is.)
         slope_rest = fused_multiply_add(tl.cast(scale, tl.float32), LOG2_E_LOW, -slope) + scale * LOG2_E_REST
         difference = logits - origin
         counter = tl.maximum(fused_multiply_add(difference, slope, COUNTER), COUNTER - 126.0)
         fraction = fused_multiply_add(difference, slope, COUNTER - counter)
-        fraction = fused_multiply_add(difference, tl.maximum(slope_rest, 1.2e-38), fraction)
+        fraction = fused_multiply_add(difference, slope_rest, fraction)
         result = tl.exp2(fraction) * (counter.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
     return result
 
@@ -244,11 +245,10 @@ def power(logits, slope, origin, scale, FORM: tl.constexpr):
 @triton.jit
 def reciprocal_of(total, FORM: tl.constexpr):
     """1 / total as (factor, rest); the rest is 0 unless results are float32."""
+    factor = 1.0 / total
     if FORM == "exact":
-        factor = 1.0 / total
         rest = fused_multiply_add(-total, factor, 1.0) * factor
     else:
-        factor = 1.0 / total
         rest = 0.0
     return factor, rest
 

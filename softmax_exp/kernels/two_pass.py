@@ -91,7 +91,7 @@ def two_pass_forward(
         wanted = row_ok & (column // VECTOR * VECTOR < read_to)
         x = load_x(x_ptr + x_base + column, wanted, READS, READ_ALL)
         logits = logits_of(
-            x, mask_ptr, mask_start, column, wanted, shift, keep_to, scale,
+            x, mask_ptr, mask_start, column, wanted, shift, read_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         new_largest = tl.maximum(largest, logits)
@@ -125,7 +125,7 @@ def two_pass_forward(
         wanted = row_ok & (column // VECTOR * VECTOR < read_to)
         x = load_x(x_ptr + x_base + column, wanted, READS, READ_ALL)
         logits = logits_of(
-            x, mask_ptr, mask_start, column, wanted, shift, keep_to, scale,
+            x, mask_ptr, mask_start, column, wanted, shift, read_to, scale,
             PARTIAL, MASK, MASK_ACCESS, SCALED,
         )  # fmt: skip
         y = divide(power(logits, slope, origin, power_scale, FORM), factor, factor_rest, FORM)

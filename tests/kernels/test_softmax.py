@@ -61,10 +61,29 @@ def test_other_dimensions(dim, device):
     assert_close(softmax(x, dim), oracle(x, dim), torch.float32)
 
 
-@pytest.mark.parametrize("scale", [0.125, -2.0, 0.0])
-def test_scale(scale, device):
-    x = random(4, 300, device=device)
+@pytest.mark.parametrize("n_cols", [33, 40000])
+@pytest.mark.parametrize("scale", [1e-20, 1e-27, 1e-36, 1e-38, 1e-44])
+def test_tiny_scales_of_huge_numbers(scale, n_cols, device):
+    x = torch.zeros(2, n_cols, device=device)
+    x[0, :3] = torch.tensor([1.0, -2.0, -math.inf]) * min(1 / scale, 1e38)
     assert_close(softmax(x, scale=scale), oracle(x, scale=scale), torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("scale", [1e-46, 1e-50])
+def test_scales_below_float32_are_zero(scale, dtype, device):
+    x = random(3, 21, dtype=dtype, device=device)
+    assert_close(softmax(x, scale=scale), torch.full_like(x, 1 / 21).double(), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("n_cols", [21, 33, 300, 1185, 4097, 40001])
+@pytest.mark.parametrize("scale", [0.125, -2.0, 0.0])
+def test_scale(scale, n_cols, dtype, device):
+    """Also with rows that begin at another distance from a 16-byte boundary each."""
+    x = random(4, n_cols, dtype=dtype, device=device)
+    assert_close(softmax(x, scale=scale), oracle(x, scale=scale), dtype)
+    assert_close(softmax(x, scale=scale, causal=True), oracle(x, scale=scale, causal=True), dtype)
 
 
 @pytest.mark.parametrize("n_queries, n_cols", [(64, 64), (1, 50), (7, 19), (9, 4), (2, 40000)])
