@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from softmax_exp.kernels.long_rows_plan import choose
 from softmax_exp.kernels.plan import plan
 
 
@@ -20,7 +21,20 @@ def case(n_cols, mode="forward", dtype="fp16", mask="none", access="aligned", ke
         ROWS=chosen.rows, COLS=chosen.cols, REST=chosen.rest, LANES=chosen.cols if two_pass else chosen.lanes(itemsize),
         VECTOR=1 if access == "scalar" else 16 // itemsize, ACCESS=access, EXACT=exact, PACKED=chosen.packed,
     )  # fmt: skip
-    return [f"{chosen.kernel}_{mode}", dtype, chosen.num_warps, tile | constants]
+    return [f"{chosen.kernel}_{mode}", dtype, dict(num_warps=chosen.num_warps), tile | constants]
+
+
+def long_case(n_rows, n_cols, kernel="", mode="forward", dtype="fp16", access="aligned"):
+    """The same for long rows. kernel: one of those that make up the planned design, if several do."""
+    itemsize = 4 if dtype == "fp32" else 2
+    chosen = choose(n_rows, n_cols, itemsize, mode, access)
+    constants = dict(
+        CHUNK=chosen.chunk, TILE=chosen.tile, WORDS=128, VECTOR=16 // itemsize, ACCESS=access, READS=chosen.reads,
+        EXACT=access == "aligned" and n_cols % chosen.chunk == 0,
+    )  # fmt: skip
+    options = dict(num_warps=chosen.num_warps) | ({"maxnreg": chosen.max_registers} if chosen.max_registers else {})
+    options |= {"num_ctas": chosen.n_chunks} if chosen.design == "cluster" else {}
+    return [f"{kernel or chosen.design}_{mode}", dtype, options, constants]
 
 
 CAUSAL = dict(CAUSAL=True, SPLIT="query")
@@ -48,6 +62,15 @@ CASES = {
     "4097 backward causal": case(4097, "backward", mask="causal", access="shifted", **CAUSAL),
     "two_pass": case(70001, mask="additive", access="shifted", kernel="two_pass", MASK="additive", SAFE=True),
     "two_pass backward": case(65536, "backward", mask="causal", kernel="two_pass", **CAUSAL),
+    "65536": long_case(4096, 65536),
+    "131072 fp32": long_case(2048, 131072, dtype="fp32"),
+    "50257": long_case(2048, 50257, access="shifted"),
+    "50257 fp32": long_case(2048, 50257, dtype="fp32", access="shifted"),
+    "50257 of few rows": long_case(4, 50257, "partial", access="shifted"),
+    "50257 of few rows, results": long_case(4, 50257, "finish", access="shifted"),
+    "cluster": long_case(1, 131072),
+    "cluster fp32": long_case(4, 131072, dtype="fp32"),
+    "cluster ragged": long_case(40, 40000, dtype="bf16"),
 }
 
 
@@ -76,8 +99,10 @@ def test_rows_move_by_vectors(compiled, name):
     counts = compiled[name]
     assert counts["LDG.wide"] > 0 and counts["STG.wide"] > 0
     narrow = counts.get("LDG", 0) + counts.get("STG", 0)
-    # Shifted rows store their ends, and read a mask that does not lie as they do, element by element.
-    assert narrow == 0 or "shifted" in str(CASES[name])
+    # Shifted rows move their ends, and read a mask that does not lie as they do, element by element; and so does who
+    # helps a long row.
+    assert narrow == 0 or "shifted" in str(CASES[name]) or CASES[name][0].startswith("shared")
+    assert narrow < 60
 
 
 @pytest.mark.parametrize("name", ["256", "1024 causal"])
@@ -88,6 +113,13 @@ def test_rows_of_one_warp_need_no_shared_memory(compiled, name):
 
 def test_a_mask_that_rows_share_is_read_once(compiled):
     masked, plain = compiled["2048 additive"], case(2048, mask="additive")
-    rows, columns, warps = plain[3]["ROWS"], plain[3]["COLS"], plain[2]
+    rows, columns, warps = plain[3]["ROWS"], plain[3]["COLS"], plain[2]["num_warps"]
     vectors_a_row = columns // (8 * 32 * warps)
     assert masked["LDG.wide"] == vectors_a_row * (rows + 1)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "cluster" in name])
+def test_a_cluster_meets_once_and_sends_one_word_a_program(compiled, name):
+    """The kernel's assembly counts on it: the compiler adds no barrier of the cluster, and doubles nothing."""
+    counts = compiled[name]
+    assert (counts["UCGABAR_ARV"], counts["UCGABAR_WAIT"], counts["STAS"]) == (1, 1, 1)
