@@ -34,10 +34,10 @@ MARGIN = 1.01  # of `same`, as in measure.margin_pct
 MODES = {"forward": "fwd", "backward": "bwd", "full": "full"}
 SHORT = {"float16": "f16", "bfloat16": "b16", "float32": "f32"}
 HEAD = (
-    "Per case: % of the limit, or times (x) the limit's or the unmasked time; [must goal], then `goal` or `MISS` where\n"
-    "the goal, or what must be, is missed; and how many times as fast\n"
-    "as e(ager), torch.c(ompile), triton-s(imple), l(iger), f(lag_gems), q(uack) triton is: = level, + faster or\n"
-    "level, ? unclear, ! slower than that peer. best: the faster of e and c."
+    "Per case: % of the limit, or times (x) the limit's or the unmasked time; [must goal], then goal or MISS if the\n"
+    "goal or must is missed; and how many times as fast as e(ager), torch.c(ompile), triton-s(imple), l(iger),\n"
+    "f(lag_gems), q(uack) triton is: = level, + faster or level, ? unclear, ! slower than that peer. best: the faster\n"
+    "of e and c."
 )
 
 
