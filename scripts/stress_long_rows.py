@@ -26,13 +26,15 @@ from softmax_exp.kernels.long_rows_tiles import (
     NEG_INF,
     chunk_max,
     chunk_sum,
+    load_tiles,
+    row_span,
+)
+from softmax_exp.kernels.long_rows_words import (
     combine,
     count_missing,
-    load_tiles,
     pack,
     poll,
     publish,
-    row_span,
 )
 
 BURST = 4

@@ -11,7 +11,14 @@ from triton.experimental.gluon import language as gl
 
 from softmax_exp.kernels.long_rows_plan import CLUSTER
 from softmax_exp.kernels.long_rows_shared import SIZES
-from softmax_exp.kernels.long_rows_tiles import NEG_INF, pack, reference_of, unpack
+from softmax_exp.kernels.long_rows_tiles import (
+    NEG_INF,
+    reference_of,
+)
+from softmax_exp.kernels.long_rows_words import (
+    pack,
+    unpack,
+)
 from softmax_exp.kernels.tile import divide, exp_of_difference, exponent_of, power, reciprocal_of
 
 PROGRAMS = gl.constexpr(CLUSTER)

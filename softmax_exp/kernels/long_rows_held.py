@@ -16,17 +16,19 @@ from softmax_exp.kernels.long_rows_shared import LANES, SIZES
 from softmax_exp.kernels.long_rows_tiles import (
     NEG_INF,
     chunk_share,
-    combine,
     common_factor,
     held,
+    power_total,
+    powers_of,
+    reference_of,
+    tile_total,
+)
+from softmax_exp.kernels.long_rows_words import (
+    combine,
     help_row,
     pack,
     poll,
-    power_total,
-    powers_of,
     publish,
-    reference_of,
-    tile_total,
 )
 from softmax_exp.kernels.tile import exponent_of, power
 

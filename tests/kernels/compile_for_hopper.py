@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
-from softmax_exp.kernels import backward, forward, long_rows_cluster, long_rows_shared, two_pass
+from softmax_exp.kernels import backward, forward, long_rows_cluster, long_rows_held, long_rows_shared, two_pass
 
 TOOLS = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin")
 KERNELS = {
@@ -31,6 +31,7 @@ KERNELS = {
     "shared_backward": long_rows_shared.shared_backward,
     "partial_forward": long_rows_shared.partial_forward,
     "finish_forward": long_rows_shared.finish_forward,
+    "held_forward": long_rows_held.held_forward,
     "cluster_forward": long_rows_cluster.cluster_forward,
 }
 DEFAULTS = dict(

@@ -30,7 +30,7 @@ def long_case(n_rows, n_cols, kernel="", mode="forward", dtype="fp16", access="a
     chosen = choose(n_rows, n_cols, itemsize, mode, access)
     constants = dict(
         CHUNK=chosen.chunk, TILE=chosen.tile, WORDS=128, VECTOR=16 // itemsize, ACCESS=access, READS=chosen.reads,
-        EXACT=access == "aligned" and n_cols % chosen.chunk == 0,
+        EXACT=access == "aligned" and n_cols % chosen.chunk == 0, WARPS=chosen.num_warps,
     )  # fmt: skip
     options = dict(num_warps=chosen.num_warps) | ({"maxnreg": chosen.max_registers} if chosen.max_registers else {})
     options |= {"num_ctas": chosen.n_chunks} if chosen.design == "cluster" else {}
@@ -68,6 +68,8 @@ CASES = {
     "50257 fp32": long_case(2048, 50257, dtype="fp32", access="shifted"),
     "50257 of few rows": long_case(4, 50257, "partial", access="shifted"),
     "50257 of few rows, results": long_case(4, 50257, "finish", access="shifted"),
+    "1048576": long_case(256, 1 << 20),
+    "1048576 fp32": long_case(256, 1 << 20, dtype="fp32"),
     "cluster": long_case(1, 131072),
     "cluster fp32": long_case(4, 131072, dtype="fp32"),
     "cluster ragged": long_case(40, 40000, dtype="bf16"),
@@ -91,7 +93,9 @@ def compiled():
 def test_nothing_spills(compiled, name):
     counts = compiled[name]
     assert counts["registers"] > 0
-    assert "LDL" not in counts and "STL" not in counts
+    # `held` is faster with five programs on an SM, and a few words in memory.
+    most = 16 if CASES[name][0].startswith("held") else 0
+    assert counts.get("LDL", 0) <= most and counts.get("STL", 0) <= most
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "scalar" not in name])
@@ -101,7 +105,7 @@ def test_rows_move_by_vectors(compiled, name):
     narrow = counts.get("LDG", 0) + counts.get("STG", 0)
     # Shifted rows move their ends, and read a mask that does not lie as they do, element by element; and so does who
     # helps a long row.
-    assert narrow == 0 or "shifted" in str(CASES[name]) or CASES[name][0].startswith("shared")
+    assert narrow == 0 or "shifted" in str(CASES[name]) or CASES[name][0].startswith(("shared", "held"))
     assert narrow < 60
 
 
