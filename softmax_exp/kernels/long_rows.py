@@ -65,7 +65,8 @@ class Kernel:
 class LongRowsLaunch:
     """A call made ready: one or two kernels compiled for the shapes, strides and alignment of example tensors.
 
-    Called with the tensors (those of `forward` or `backward`, in their order); allocates the words and launches.
+    Called with the tensors (those of `forward` or `backward`, in their order); allocates the words, if the design keeps
+    any in memory, and launches.
     """
 
     def __init__(self, first: Kernel | None, second: Kernel, n_words: int, device: int, n_first: int) -> None:
@@ -84,7 +85,7 @@ class LongRowsLaunch:
         self._second(*tensors, words)
 
     def describe(self) -> dict[str, Any]:
-        """Of the second kernel: registers and spills a thread (32-bit words), shared bytes a program; else None."""
+        """Of the kernel that writes the result: registers and spills a thread (32-bit words), shared bytes a program; else None."""
         if INTERPRETED:
             return {"n_regs": None, "n_spills": None, "shared_bytes": None, "launcher": "interpreter"}
         compiled = self._second.compiled
@@ -149,7 +150,7 @@ def _prepare(
     plan: LongRowsPlan,
     mode: str,
 ) -> LongRowsLaunch:
-    """The two launches: clear the words, then share rows; or sums of chunks, then results."""
+    """The launches: clear the words, then share rows; or sums of chunks, then results; or a cluster's alone."""
     n_rows, n_cols = tensors[0].shape
     device = tensors[0].get_device()
     vector = 16 // tensors[0].element_size()

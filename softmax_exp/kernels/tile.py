@@ -231,8 +231,7 @@ def power(logits, slope, origin, scale, FORM: tl.constexpr):
     else:
         # The exponent's whole part goes to the result's exponent, and the fraction is found with the rest of log2(e):
         # with the exponent rounded, results of 1e-28 would be wrong by 40 units in the last place. Below 2^-126 the
-        # last product makes a denormal number or 0.
-        # (The rest of the slope is positive, so that a difference of -inf stays what it is.)
+        # last product makes a denormal number or 0. The rest of the slope is positive, so that -inf stays what it is.
         slope_rest = fused_multiply_add(tl.cast(scale, tl.float32), LOG2_E_LOW, -slope) + scale * LOG2_E_REST
         difference = logits - origin
         counter = tl.maximum(fused_multiply_add(difference, slope, COUNTER), COUNTER - 126.0)
