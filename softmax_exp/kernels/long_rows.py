@@ -85,7 +85,7 @@ class LongRowsLaunch:
         self._second(*tensors, words)
 
     def describe(self) -> dict[str, Any]:
-        """Of the kernel that writes the result: registers and spills a thread (32-bit words), shared bytes a program; else None."""
+        """Of the kernel that writes results: registers and spills a thread, shared bytes a program; else None."""
         if INTERPRETED:
             return {"n_regs": None, "n_spills": None, "shared_bytes": None, "launcher": "interpreter"}
         compiled = self._second.compiled
