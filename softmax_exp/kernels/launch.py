@@ -16,7 +16,8 @@ import triton
 from triton.runtime.jit import JITFunction
 
 from softmax_exp.kernels.forward import tile_forward
-from softmax_exp.kernels.plan import Gpu, Plan
+from softmax_exp.kernels.gpu import Gpu
+from softmax_exp.kernels.plan import Plan
 
 INTERPRETED = not isinstance(tile_forward, JITFunction)
 
@@ -32,15 +33,18 @@ def check_device(x: torch.Tensor) -> None:
 
 @functools.cache
 def gpu_of(index: int) -> Gpu:
-    """The properties of CUDA device `index` that the plan uses; those of an H200 under the interpreter (-1)."""
+    """The properties of CUDA device `index` that the plan uses; those of an H200 under the interpreter (-1), less clusters."""
     if index < 0:
-        return Gpu()
+        return Gpu(cluster=1)  # the interpreter knows no Gluon
     properties = torch.cuda.get_device_properties(index)
+    n_sms, capability = properties.multi_processor_count, (properties.major, properties.minor)
     return Gpu(
-        n_sms=properties.multi_processor_count,
-        capability=(properties.major, properties.minor),
+        n_sms=n_sms,
+        capability=capability,
         l2_bytes=properties.L2_cache_size,
         registers_per_sm=properties.regs_per_multiprocessor,
+        # Run on capability 9.0 alone; one of fewer SMs may be a slice of a GPU, without room for clusters of 16.
+        cluster=16 if capability == (9, 0) and n_sms >= 100 and not INTERPRETED else 1,
     )
 
 
@@ -70,6 +74,8 @@ class Launch:
         options: dict[str, Any] = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
         if chosen.max_registers:
             options["maxnreg"] = chosen.max_registers
+        if chosen.programs > 1:
+            options["num_ctas"] = chosen.programs
         with torch.cuda.device(device):
             self._compiled = kernel.warmup(*dtypes, *tail, grid=(grid,), **options)
             run = self._compiled.run

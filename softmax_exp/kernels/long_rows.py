@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from softmax_exp.kernels import long_rows_cluster, long_rows_held, long_rows_shared
+from softmax_exp.kernels import long_rows_held, long_rows_shared
 from softmax_exp.kernels.checks import LARGEST_SCALE, LEAST_SCALE
+from softmax_exp.kernels.gpu import next_power_of_2
 from softmax_exp.kernels.launch import INTERPRETED, gpu_of
-from softmax_exp.kernels.long_rows_plan import CLUSTER, MAX_CHUNKS, LongRowsPlan
-from softmax_exp.kernels.plan import next_power_of_2
+from softmax_exp.kernels.long_rows_plan import MAX_CHUNKS, LongRowsPlan
 
 _CLEARED = 1024
 
@@ -63,13 +63,12 @@ class Kernel:
 
 
 class LongRowsLaunch:
-    """A call made ready: one or two kernels compiled for the shapes, strides and alignment of example tensors.
+    """A call made ready: two kernels compiled for the shapes, strides and alignment of example tensors.
 
-    Called with the tensors (those of `forward` or `backward`, in their order); allocates the words, if the design keeps
-    any in memory, and launches.
+    Called with the tensors (those of `forward` or `backward`, in their order); allocates the words and launches.
     """
 
-    def __init__(self, first: Kernel | None, second: Kernel, n_words: int, device: int, n_first: int) -> None:
+    def __init__(self, first: Kernel, second: Kernel, n_words: int, device: int, n_first: int) -> None:
         self._first, self._second, self._n_words = first, second, n_words
         self._device, self._n_first = device, n_first
 
@@ -78,8 +77,6 @@ class LongRowsLaunch:
         if self._device >= 0 and torch.cuda.current_device() != self._device:
             with torch.cuda.device(self._device):
                 return self(*tensors)
-        if self._first is None:
-            return self._second(*tensors)
         words = torch.empty(self._n_words, dtype=torch.int64, device=tensors[0].device)
         self._first(*tensors[: self._n_first], words)
         self._second(*tensors, words)
@@ -150,18 +147,14 @@ def _prepare(
     plan: LongRowsPlan,
     mode: str,
 ) -> LongRowsLaunch:
-    """The launches: clear the words, then share rows; or sums of chunks, then results; or a cluster's alone."""
+    """The launches: clear the words, then share rows; or sums of chunks, then results."""
     n_rows, n_cols = tensors[0].shape
     device = tensors[0].get_device()
     vector = 16 // tensors[0].element_size()
-    in_gluon = plan.design in ("held", "cluster")
-    if plan.n_chunks > MAX_CHUNKS or (in_gluon and plan.access != "aligned"):
+    if plan.n_chunks > MAX_CHUNKS or (plan.design == "held" and plan.access != "aligned"):
         raise ValueError(f"no such rows by {plan}")
-    if INTERPRETED and in_gluon:
-        # The interpreter knows no Gluon.
-        plan = dataclasses.replace(plan, design="shared" if plan.design == "held" else "partial")
-    if plan.design == "cluster":
-        return _prepare_cluster(tensors, strides, scale, constants, plan)
+    if INTERPRETED and plan.design == "held":
+        plan = dataclasses.replace(plan, design="shared")  # the interpreter knows no Gluon
     n_words = n_rows * plan.n_chunks
     words = torch.empty(0, dtype=torch.int64, device=tensors[0].device)
     # The second kernel may start, and read its chunk, before the first one's end.
@@ -204,23 +197,3 @@ def _prepare(
         {**tile, "WORDS": n_polled, **access, **constants, **overlapping, **reads, **warps}, device, **options,
     )  # fmt: skip
     return LongRowsLaunch(first, second, n_words, device, n_first)
-
-
-def _prepare_cluster(
-    tensors: tuple[torch.Tensor, ...],
-    strides: dict[str, int],
-    scale: dict[str, float],
-    constants: dict[str, Any],
-    plan: LongRowsPlan,
-) -> LongRowsLaunch:
-    """The one launch of rows that are a cluster's each; its words need no workspace."""
-    (n_rows, n_cols), vector = tensors[0].shape, 16 // tensors[0].element_size()
-    if plan.n_chunks != CLUSTER:
-        raise ValueError(f"a cluster has {CLUSTER} programs, not {plan.n_chunks}")
-    exact, layout = n_cols == CLUSTER * plan.chunk, long_rows_cluster.layout_of(vector, plan.num_warps)
-    kernel = Kernel(
-        long_rows_cluster.cluster_forward, n_rows, tensors, {**strides, "n_cols": n_cols, **scale},
-        {"CHUNK": plan.chunk, "VECTOR": vector, "EXACT": exact, **constants, "LAYOUT": layout},
-        tensors[0].get_device(), num_warps=plan.num_warps, num_ctas=CLUSTER,
-    )  # fmt: skip
-    return LongRowsLaunch(None, kernel, 0, tensors[0].get_device(), 0)

@@ -13,7 +13,7 @@ import torch
 
 from softmax_exp.kernels import long_rows
 from softmax_exp.kernels.long_rows_plan import LongRowsPlan, choose
-from softmax_exp.kernels.plan import Gpu
+from softmax_exp.kernels.gpu import Gpu
 
 
 class LongRowsCall:

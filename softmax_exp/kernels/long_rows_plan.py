@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softmax_exp.kernels.plan import Gpu, next_power_of_2, reads_of
+from softmax_exp.kernels.gpu import Gpu, next_power_of_2, reads_of
 
 MIN_COLUMNS = 32769
-DESIGNS = ("shared", "held", "cluster", "partial")
+DESIGNS = ("shared", "held", "partial")
 # A row's; the hash by which waiting programs share the missing ones leaves 11 bits to a chunk's number.
 MAX_CHUNKS = 1024
 _KIB, _MIB = 2**10, 2**20
 _MOST_COLUMNS_A_PROGRAM = 32768
-# Programs of a cluster, the most there can be.
-CLUSTER = 16
 H200 = Gpu()
 
 
@@ -25,9 +23,8 @@ class LongRowsPlan:
     """How long rows are computed.
 
     design: `shared`: a program holds its chunk of a row in registers, and waits for the sums of the row's other
-    programs; `held`: the same, with half of the chunk in shared memory; `cluster`: the programs are a thread-block
-    cluster; `partial`: a kernel of sums, then one that reads again. chunk: columns a program, of n_chunks a row. tile:
-    columns that its threads hold side by side.
+    programs; `held`: the same, with half of the chunk in shared memory; `partial`: a kernel of sums, then one that reads
+    again. chunk: columns a program, of n_chunks a row. tile: columns that its threads hold side by side.
     max_registers: a thread's, which sets how many programs run at once; None: the compiler's.
     spins: polls of a missing sum before a program computes it itself. access: `aligned`, `shifted`, `scalar`.
     reads: as of `Plan`.
@@ -61,10 +58,6 @@ def choose(
             # With less than two rows at once the memory idles while programs wait: `partial` is faster then.
             if plan.n_chunks <= min(MAX_CHUNKS, 0.5 * resident_programs(plan, itemsize, gpu)):
                 return plan
-    chunk = next_power_of_2(-(-n_cols // CLUSTER))
-    if (mode, access) == ("forward", "aligned") and _suits_clusters(n_rows, chunk * itemsize, gpu):
-        warps = 8 if chunk * itemsize > 8 * _KIB and n_rows < 32 else 4
-        return LongRowsPlan("cluster", chunk, chunk, CLUSTER, warps, None, 0, access, "")
     # Few programs' worth of work, or rows longer than the chip holds: nothing is won by keeping chunks on chip.
     if n_cols > 512 * _MOST_COLUMNS_A_PROGRAM:
         return None
@@ -72,28 +65,27 @@ def choose(
     return _planned("partial", chunk, max(4, chunk // 1024), None, n_cols, itemsize, access, "")
 
 
-def _suits_clusters(n_rows: int, chunk_bytes: int, gpu: Gpu) -> bool:
-    """Whether few rows are best computed by a cluster each: one kernel, but no more than 16 programs a row.
-
-    A GPU of fewer SMs may be a slice of one, without room for clusters of 16. They were run on compute capability 9.0.
-    """
-    suits = chunk_bytes <= 16 * _KIB or (chunk_bytes <= 32 * _KIB and n_rows >= 4)
-    return suits and n_rows <= 64 and gpu.capability == (9, 0) and gpu.n_sms >= 100
-
-
 def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu) -> list[tuple[str, int, int]]:
     """(design, columns a program, registers a thread), the best first."""
     if mode == "backward":
-        return [
-            ("shared", 24 * _KIB // itemsize, 128) if row_bytes <= 2 * _MIB else ("shared", 32 * _KIB // itemsize, 168)
-        ]
+        if row_bytes > 2 * _MIB:
+            return [("shared", 32 * _KIB // itemsize, 168)]
+        # Whose threads hold the ends of a row too, spills from 24 KiB on.
+        return [("shared", (20 if access == "shifted" else 24) * _KIB // itemsize, 128)]
     # Without vectors the conversion of 16-bit elements needs more registers.
     if access == "scalar":
         return [("shared", 32 * _KIB // itemsize, 128), ("shared", 64 * _KIB // itemsize, 168)]
     in_registers = [("shared", 64 * _KIB // itemsize, 168), ("shared", 32 * _KIB // itemsize, 128)]
+    if access == "shifted":
+        return [("shared", (24 if itemsize == 4 else 32) * _KIB // itemsize, 96), *in_registers]
+    # One or two programs a row of up to 64 KiB each would be unlike in size, or few: 2 to 7 % slower.
+    if itemsize == 2 and row_bytes < 96 * _KIB:
+        return [("shared", 48 * _KIB // itemsize, 128), *in_registers]
+    if itemsize == 2 and row_bytes < 120 * _KIB:
+        return [("shared", 32 * _KIB // itemsize, 96), *in_registers]
     if itemsize == 4 and row_bytes < _MIB:
         return in_registers[::-1]
-    if row_bytes < 3 * _MIB // 2 or access != "aligned" or gpu.capability[0] not in (9, 10):
+    if row_bytes < 3 * _MIB // 2 or gpu.capability[0] not in (9, 10):
         return in_registers
     on_chip = [("held", 64 * _KIB // itemsize, 96), ("held", 128 * _KIB // itemsize, 168)]
     return on_chip if row_bytes <= 12 * _MIB else on_chip[::-1]

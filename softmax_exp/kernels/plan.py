@@ -10,27 +10,21 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from softmax_exp.kernels.cluster_plan import MOST_PROGRAMS, cluster_of, suits_cluster
+from softmax_exp.kernels.gpu import Gpu, next_power_of_2, reads_of
+
 MAX_COLUMNS = 2**30
-KERNELS = ("tile", "two_pass", "long_rows")
+KERNELS = ("tile", "cluster", "two_pass", "long_rows")
 _KIB = 2**10
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """What the plan needs to know of a GPU; the defaults are an H200's."""
-
-    n_sms: int = 132
-    capability: tuple[int, int] = (9, 0)
-    l2_bytes: int = 60 * 2**20
-    registers_per_sm: int = 65536
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a call is computed.
 
-    kernel: `tile` holds whole rows on chip; `two_pass` reads a row of any length twice; `long_rows` spreads a row over
-    many programs, by a plan of its own (long_rows_plan.py), and the other fields do not apply.
+    kernel: `tile` holds whole rows on chip; `cluster` does so by several programs that run together; `two_pass` reads a
+    row of any length twice; `long_rows` spreads a row over many programs, by a plan of its own (long_rows_plan.py), and
+    the other fields do not apply.
     rows, cols: the tile, rows a program and columns held (or read at a time) by it, powers of two.
     rest: columns of a second, smaller tile beside the first, for widths little above a power of two; 0 for none.
     packed: whether 16-bit rows are held as they were read, and converted again where they are used again.
@@ -41,6 +35,7 @@ class Plan:
     access: `aligned`: rows begin and end at 16-byte boundaries; `shifted`: they do not, but those of all tensors
     alike, so that all but their ends can be moved 16 bytes at a time; `scalar`: neither.
     reads: the eviction policy of what is read: `evict_last`, or "" for the usual one.
+    programs: those that share a row: 2 to 16 in a `cluster`, else 1.
     """
 
     kernel: str
@@ -55,6 +50,7 @@ class Plan:
     queries: int
     access: str
     reads: str
+    programs: int = 1
 
     def lanes(self, itemsize: int) -> int:
         """Columns that the program's threads hold side by side, a 16-byte vector each, before their next ones."""
@@ -64,7 +60,7 @@ class Plan:
 
 OVERRIDES = (
     "kernel", "rows", "cols", "rest", "num_warps", "num_stages", "packed", "max_registers", "rotated", "queries",
-    "reads",
+    "reads", "programs",
 )  # fmt: skip
 
 
@@ -81,7 +77,8 @@ def plan(
     """The plan for n_rows rows of n_cols elements of `itemsize` bytes (2 or 4).
 
     mode: `forward` or `backward`. mask: `none`, `causal`, `additive`, `boolean`, or `causal+additive` and the like.
-    access: see `Plan`. ValueError for rows too long and for an override that is unknown or out of range.
+    access: see `Plan`. Overrides are of a `tile` where it could be one or a `cluster`, unless they name the kernel or
+    programs. ValueError for rows too long and for an override that is unknown or out of range.
     """
     if not 1 <= n_cols <= MAX_COLUMNS:
         raise ValueError(f"rows must have 1 to {MAX_COLUMNS:,} elements, not {n_cols:,}")
@@ -90,14 +87,33 @@ def plan(
     # The tile holds whole vectors; the ends of shifted rows are beside it.
     width = max(n_cols // vector if access == "shifted" else -(-n_cols // vector), 1) * vector
     queries = 512 if mask not in ("none", "causal") else 0
-    kernel = overrides.get("kernel") or _kernel(width * itemsize, itemsize, mode, mask, gpu)
-    if kernel == "two_pass":
+    reads = str(overrides.get("reads", reads_of(n_rows * n_cols * itemsize, mode, gpu)))
+    cluster = cluster_of(n_rows, n_cols, itemsize, mode, int(overrides.get("programs", 0)))
+    possible = (mask, access) == ("none", "aligned") and gpu.cluster >= MOST_PROGRAMS
+    if "kernel" in overrides:
+        kernel = overrides["kernel"]
+    elif "programs" in overrides:
+        kernel = "cluster"
+    elif possible and overrides.keys() <= {"reads"} and suits_cluster(cluster, n_rows, n_cols, itemsize, mode, reads):
+        kernel = "cluster"
+    else:
+        kernel = _kernel(width * itemsize, itemsize, mode, mask, gpu)
+    if kernel == "cluster":
+        if not possible:
+            raise ValueError(
+                "clusters are for rows one stride apart that begin and end at 16-byte boundaries, without a mask, on "
+                f"GPUs of compute capability 9.0 with 100 SMs and more; not for {access} rows, mask {mask}, {gpu}. "
+                "Leave out kernel and programs"
+            )
+        warps, packed = cluster.num_warps, cluster.packed
+        chosen = Plan("cluster", 1, cluster.cols, 0, warps, 1, packed, 0, False, 0, access, reads, cluster.programs)
+    elif kernel == "two_pass":
         chosen = Plan("two_pass", 1, 4096, 0, 8, 2, False, 0, False, queries, access, "")
     elif kernel == "long_rows":
         chosen = Plan("long_rows", 1, 0, 0, 4, 1, False, 0, False, 0, access, "")
     else:
-        reads = str(overrides.get("reads", reads_of(n_rows * n_cols * itemsize, mode, gpu)))
-        rows, warps, packed = _tile(width * itemsize, itemsize, mode, mask, access, reads)
+        small = 2 * n_rows * n_cols * itemsize <= gpu.l2_bytes
+        rows, warps, packed = _tile(width * itemsize, itemsize, mode, mask, access, reads, small)
         warps = int(overrides.get("num_warps", warps))
         # Rows of 32 KiB of 16-bit elements gained a point by it; shorter and longer ones, and float32, nothing.
         rotated = packed and (mode, mask) == ("forward", "none") and width * itemsize == 32 * _KIB
@@ -122,8 +138,10 @@ def _kernel(row_bytes: int, itemsize: int, mode: str, mask: str, gpu: Gpu) -> st
     return "long_rows" if mask == "none" else "two_pass"
 
 
-def _tile(row_bytes: int, itemsize: int, mode: str, mask: str, access: str, reads: str) -> tuple[int, int, bool]:
-    """(rows a program, warps, packed) for rows held whole."""
+def _tile(
+    row_bytes: int, itemsize: int, mode: str, mask: str, access: str, reads: str, small: bool
+) -> tuple[int, int, bool]:
+    """(rows a program, warps, packed) for rows held whole. small: reads and writes fit into the L2."""
     size = next_power_of_2(row_bytes)
     biased = mask not in ("none", "causal")
     packed = itemsize == 2 and size >= 32 * _KIB and not biased
@@ -140,6 +158,12 @@ def _tile(row_bytes: int, itemsize: int, mode: str, mask: str, access: str, read
     kind += " masked" if biased else " causal" if mask == "causal" else ""
     if reads and (kind, itemsize) == ("forward", 2) and size in (8 * _KIB, 32 * _KIB):
         return 1, 8, packed  # instead of (2, 16), by 1.5 %, and of (1, 4), by 0.7
+    if kind == "forward" and not reads and size in (8 * _KIB, 16 * _KIB):
+        # Few rows in flight want small programs: 1 to 14 % faster than those of the table.
+        if size == 8 * _KIB:
+            return 1, 4, packed
+        if small:
+            return 1, 8, packed
     rows, warps = _ROWS_AND_WARPS[kind][size // _KIB][itemsize // 4]
     return rows, warps, packed
 
@@ -196,7 +220,15 @@ def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int
         return dataclasses.replace(changed, rows=1, rest=0, packed=False, cols=max(changed.cols, 16 // itemsize))
     if changed.kernel == "long_rows":
         return changed
-    if changed.cols + changed.rest < width:
+    if (changed.kernel == "cluster") != (changed.programs > 1):
+        raise ValueError("programs is 2, 4, 8 or 16 for kernel=cluster, 1 for others")
+    side_by_side = 32 * changed.num_warps * 16 // itemsize
+    if changed.programs > 1 and (changed.rows > 1 or changed.rest or changed.cols < side_by_side):
+        raise ValueError(
+            f"a program of a cluster has rows=1 and rest=0, not {changed.rows} and {changed.rest}, and cols of at least "
+            f"what {changed.num_warps} warps hold side by side, {side_by_side}, not {changed.cols}"
+        )
+    if changed.programs * changed.cols + changed.rest < width:
         raise ValueError(f"cols + rest ({changed.cols + changed.rest}) must hold a row of {width}")
     if changed.rest % changed.lanes(itemsize):
         lanes = f"{changed.num_warps} warps hold side by side ({changed.lanes(itemsize)})"
@@ -206,21 +238,6 @@ def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int
     if changed.packed and itemsize != 2:
         raise ValueError("packed is for elements of 2 bytes")
     return changed
-
-
-def reads_of(n_bytes: int, mode: str, gpu: Gpu) -> str:
-    """The eviction policy of reads (see `Plan`) for tensors of so many bytes each.
-
-    What is written then leaves the L2 before what was read: on an H200 1 to 3.5 % faster, copies too, from about eight
-    times the L2 read and written; up to 5 % slower below, where much of what is written would have stayed in the L2.
-    """
-    moved = n_bytes * (2 if mode == "forward" else 3)
-    return "evict_last" if moved > 8 * gpu.l2_bytes and gpu.capability >= (8, 0) else ""
-
-
-def next_power_of_2(n: int) -> int:
-    """The least power of two that is at least n."""
-    return 1 << (n - 1).bit_length()
 
 
 def _is_power(value: object) -> bool:
@@ -237,6 +254,7 @@ _ALLOWED = {
     "packed": ("true or false", lambda value: value in (False, True)),
     "rotated": ("true or false", lambda value: value in (False, True)),
     "queries": ("0 or a power of two", lambda value: value == 0 or _is_power(value)),
+    "programs": ("1, 2, 4, 8 or 16", lambda value: value in (1, 2, 4, 8, 16)),
     "reads": ('"" or evict_last', lambda value: value in ("", "evict_last")),
     "max_registers": ("0 or 16 to 255", lambda value: value == 0 or value in range(16, 256)),
 }

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from softmax_exp.kernels import backward, forward, two_pass
+from softmax_exp.kernels import backward, cluster, forward, two_pass
 from softmax_exp.kernels.checks import LARGEST_SCALE, LEAST_SCALE, check_options
 from softmax_exp.kernels.eager import eager_backward, eager_forward
+from softmax_exp.kernels.gpu import Gpu
 from softmax_exp.kernels.launch import INTERPRETED, Launch, gpu_of
 from softmax_exp.kernels.long_rows_call import LongRowsCall, long_rows_backward, long_rows_forward
 from softmax_exp.kernels.plan import Plan, plan
@@ -124,11 +125,17 @@ def prepare_forward(
         mask_access = "aligned" if aligned and access == "aligned" else "scalar"
     n_rows, n_cols = rows.n_rows, x_std.shape[-1]
     mask_kind = kind if not causal else "causal" if kind == "none" else f"causal+{kind}"
-    gpu = gpu_of(x.get_device())
-    chosen = plan(n_rows, n_cols, x.element_size(), "forward", mask_kind, access, gpu, **overrides)
-    back = functools.partial(move_back, shape=x.shape, dim=dim)
     # Others, and those <= 0, must be applied before the maximum is taken (and -inf * 0 is NaN in the exponent).
     in_exponent = scale is None or LEAST_SCALE <= scale <= LARGEST_SCALE
+    gpu = _gpu_for(x.get_device(), rows.flat and in_exponent)
+    chosen = plan(n_rows, n_cols, x.element_size(), "forward", mask_kind, access, gpu, **overrides)
+    back = functools.partial(move_back, shape=x.shape, dim=dim)
+    if chosen.kernel == "cluster":
+        numbers = {"x_stride": rows.strides[0][2], "n_cols": n_cols, "scale": 1.0 if scale is None else float(scale)}
+        constants = _cluster_constants(chosen, n_cols, x.element_size(), {"SAFE": safe})
+        tensors = (x_std, x_std, None)
+        launch = Launch(cluster.cluster_forward, n_rows, tensors, numbers, constants, chosen, x.get_device())
+        return Prepared(chosen, launch, x_std, None if x_std is x else to_standard, back)
     if chosen.kernel == "long_rows":
         spread = None
         if rows.flat and not causal and mask is None and in_exponent:
@@ -187,9 +194,15 @@ def prepare_backward(
     vector = 16 // dy.element_size()
     n_rows, n_cols = rows.n_rows, dy_std.shape[-1]
     access = access_of(rows, n_cols, [lead(dy_std)], vector)
-    gpu, kind = gpu_of(dy.get_device()), "causal" if causal else "none"
+    gpu, kind = _gpu_for(dy.get_device(), rows.flat), "causal" if causal else "none"
     chosen = plan(n_rows, n_cols, dy.element_size(), "backward", kind, access, gpu, **overrides)
     back = functools.partial(move_back, shape=y.shape, dim=dim)
+    if chosen.kernel == "cluster":
+        numbers = {"dy_stride": rows.strides[0][2], "n_cols": n_cols, "scale": 1.0 if scale is None else float(scale)}
+        constants = _cluster_constants(chosen, n_cols, dy.element_size(), {})
+        tensors = (dy_std, dy_std, y_std)
+        launch = Launch(cluster.cluster_backward, n_rows, tensors, numbers, constants, chosen, dy.get_device())
+        return Prepared(chosen, launch, y_std, None if dy_std is dy and y_std is y else to_standard, back)
     if chosen.kernel == "long_rows":
         spread = None
         if rows.flat and not causal:
@@ -215,6 +228,24 @@ def prepare_backward(
     if dy_std is dy and y_std is y:
         return Prepared(chosen, launch, y_std, None, None)
     return Prepared(chosen, launch, y_std, to_standard, back)
+
+
+def _gpu_for(device: int, in_clusters: bool) -> Gpu:
+    """The GPU as the plan is to see it. in_clusters: whether clusters can compute the call."""
+    return gpu_of(device) if in_clusters else dataclasses.replace(gpu_of(device), cluster=1)
+
+
+def _cluster_constants(chosen: Plan, n_cols: int, itemsize: int, safe: dict[str, bool]) -> dict[str, Any]:
+    return {
+        "PROGRAMS": chosen.programs,
+        "COLS": chosen.cols,
+        "VECTOR": 16 // itemsize,
+        "EXACT": chosen.programs * chosen.cols == n_cols,
+        "PACKED": chosen.packed,
+        "READS": chosen.reads,
+        **safe,
+        "LAYOUT": cluster.layout_of(chosen.programs, 16 // itemsize, chosen.num_warps),
+    }
 
 
 def _row_numbers(rows: Rows, n_cols: int) -> dict[str, int | float]:

@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
-from softmax_exp.kernels import backward, forward, long_rows_cluster, long_rows_held, long_rows_shared, two_pass
+from softmax_exp.kernels import backward, cluster, forward, long_rows_held, long_rows_shared, two_pass
 
 TOOLS = os.path.join(os.path.dirname(triton.__file__), "backends", "nvidia", "bin")
 KERNELS = {
@@ -32,7 +32,8 @@ KERNELS = {
     "partial_forward": long_rows_shared.partial_forward,
     "finish_forward": long_rows_shared.finish_forward,
     "held_forward": long_rows_held.held_forward,
-    "cluster_forward": long_rows_cluster.cluster_forward,
+    "cluster_forward": cluster.cluster_forward,
+    "cluster_backward": cluster.cluster_backward,
 }
 DEFAULTS = dict(
     REST=0, PACKED=False, ROTATED=False, READS="evict_last", WIDE=False, SPLIT="none", CAUSAL=False, MASK="none",
@@ -47,8 +48,9 @@ def compile_one(kernel: str, dtype: str, options: dict, constants: dict) -> dict
     """
     function = KERNELS[kernel]
     constants = DEFAULTS | constants
-    if kernel == "cluster_forward":
-        constants["LAYOUT"] = long_rows_cluster.layout_of(constants["VECTOR"], options["num_warps"])
+    if "PROGRAMS" in constants:
+        layout = constants["PROGRAMS"], constants["VECTOR"], options["num_warps"]
+        constants["LAYOUT"] = cluster.layout_of(*layout)
     signature, constexprs, attributes = {}, {}, {}
     for index, parameter in enumerate(function.params):
         name = parameter.name

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from softmax_exp.kernels.gpu import Gpu
 from softmax_exp.kernels.long_rows_plan import choose
 from softmax_exp.kernels.plan import plan
 
@@ -14,7 +15,8 @@ from softmax_exp.kernels.plan import plan
 def case(n_cols, mode="forward", dtype="fp16", mask="none", access="aligned", kernel=None, **constants):
     """What `compile_for_hopper` takes, as the plan has it for such a call."""
     itemsize = 4 if dtype == "fp32" else 2
-    chosen = plan(100_000, n_cols, itemsize, mode, mask, access, **({"kernel": kernel} if kernel else {}))
+    overrides = {"kernel": kernel} if kernel else {}
+    chosen = plan(100_000, n_cols, itemsize, mode, mask, access, Gpu(cluster=1), **overrides)
     exact = access == "aligned" and n_cols == chosen.cols
     two_pass = chosen.kernel == "two_pass"
     tile = dict(
@@ -33,8 +35,19 @@ def long_case(n_rows, n_cols, kernel="", mode="forward", dtype="fp16", access="a
         EXACT=access == "aligned" and n_cols % chosen.chunk == 0, WARPS=chosen.num_warps,
     )  # fmt: skip
     options = dict(num_warps=chosen.num_warps) | ({"maxnreg": chosen.max_registers} if chosen.max_registers else {})
-    options |= {"num_ctas": chosen.n_chunks} if chosen.design == "cluster" else {}
     return [f"{kernel or chosen.design}_{mode}", dtype, options, constants]
+
+
+def cluster_case(n_rows, n_cols, mode="forward", dtype="fp16"):
+    """The same for rows of a cluster each."""
+    itemsize = 4 if dtype == "fp32" else 2
+    chosen = plan(n_rows, n_cols, itemsize, mode)
+    constants = dict(
+        PROGRAMS=chosen.programs, COLS=chosen.cols, VECTOR=16 // itemsize, PACKED=chosen.packed, READS=chosen.reads,
+        EXACT=n_cols == chosen.programs * chosen.cols,
+    )  # fmt: skip
+    options = dict(num_warps=chosen.num_warps, num_ctas=chosen.programs)
+    return [f"{chosen.kernel}_{mode}", dtype, options, constants]
 
 
 CAUSAL = dict(CAUSAL=True, SPLIT="query")
@@ -70,9 +83,12 @@ CASES = {
     "50257 of few rows, results": long_case(4, 50257, "finish", access="shifted"),
     "1048576": long_case(256, 1 << 20),
     "1048576 fp32": long_case(256, 1 << 20, dtype="fp32"),
-    "cluster": long_case(1, 131072),
-    "cluster fp32": long_case(4, 131072, dtype="fp32"),
-    "cluster ragged": long_case(40, 40000, dtype="bf16"),
+    "cluster": cluster_case(1, 131072),
+    "cluster of 4": cluster_case(8192, 32768),
+    "cluster fp32": cluster_case(2048, 131072, dtype="fp32"),
+    "cluster ragged": cluster_case(40, 40000, dtype="bf16"),
+    "cluster backward": cluster_case(1024, 262144, "backward"),
+    "cluster backward fp32": cluster_case(2048, 131072, "backward", "fp32"),
 }
 
 

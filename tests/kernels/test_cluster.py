@@ -1,0 +1,161 @@
+"""Rows that a thread-block cluster holds: the plan without a GPU, values and gradients on one."""
+
+import math
+
+import pytest
+import torch
+
+from softmax_exp.kernels import softmax
+from softmax_exp.kernels.cluster_plan import cluster_of
+from softmax_exp.kernels.gpu import Gpu
+from softmax_exp.kernels.plan import plan
+from softmax_exp.kernels.prepare import prepare_backward, prepare_forward
+
+from .oracle import assert_close, oracle
+from .test_long_rows import DTYPES, on_the_gpu
+
+
+@pytest.mark.parametrize("mode", ["forward", "backward"])
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("n_rows", [1, 4, 64, 700, 100_000])
+def test_clusters_hold_their_rows(mode, itemsize, n_rows):
+    for n_cols in (2056, 4096, 8200, 10_000, 16384, 32000, 32768, 50304, 65536, 131072, 262144):
+        chosen = plan(n_rows, n_cols, itemsize, mode)
+        if chosen.kernel == "cluster":
+            assert chosen.programs in (2, 4, 8, 16) and chosen.programs * chosen.cols >= n_cols
+            assert chosen.cols * itemsize <= 32 * 2**10
+            assert chosen.cols * itemsize >= 512 * chosen.num_warps, "a vector for each thread"
+            assert not chosen.packed or itemsize == 2
+
+
+def kernels(mode, itemsize, n_cols, access="aligned", mask="none", gpu=Gpu()):
+    return [plan(n, n_cols, itemsize, mode, mask, access, gpu).kernel for n in (1, 300, 100_000)]
+
+
+def test_where_clusters_are_planned():
+    """Few rows from 8 KiB on, many from 64 KiB on, as far as 16 programs hold one."""
+    assert kernels("forward", 2, 4096) == ["tile", "tile", "tile"]
+    assert kernels("forward", 2, 8192) == ["cluster", "cluster", "tile"]
+    assert kernels("forward", 2, 16384) == ["cluster", "cluster", "tile"]
+    assert kernels("forward", 2, 32768) == ["cluster", "cluster", "cluster"]
+    assert kernels("forward", 4, 131072) == ["long_rows", "cluster", "cluster"]
+    assert kernels("forward", 2, 131072) == ["cluster", "cluster", "long_rows"]
+    assert kernels("forward", 2, 2**18) == ["long_rows", "long_rows", "long_rows"]
+    assert kernels("backward", 2, 2**18) == ["long_rows", "cluster", "cluster"]
+    assert kernels("backward", 4, 8192) == ["cluster", "cluster", "cluster"]
+    assert kernels("forward", 2, 2**19) == ["long_rows"] * 3
+
+
+def test_where_they_cannot_be():
+    for other in (dict(access="shifted"), dict(mask="causal"), dict(gpu=Gpu(cluster=1))):
+        assert "cluster" not in kernels("forward", 2, 32768, **other)
+    assert kernels("forward", 2, 40000)[-1] == "long_rows", "too little of its registers would be filled"
+
+
+def test_overrides_name_the_kernel_or_are_of_the_tile():
+    assert plan(8192, 32768, 2, num_warps=8).kernel == "tile"
+    assert plan(8192, 32768, 2, reads="").kernel == "cluster"
+    chosen = plan(8192, 32768, 2, programs=16, num_warps=2)
+    assert (chosen.kernel, chosen.programs, chosen.cols, chosen.num_warps) == ("cluster", 16, 2048, 2)
+    assert plan(8, 128, 2, kernel="cluster", num_warps=1, cols=256).programs == 2
+    assert cluster_of(8192, 32768, 2, "forward", 2).cols == 16384
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        (dict(kernel="cluster", programs=1), "programs is 2, 4, 8 or 16"),
+        (dict(kernel="tile", programs=4), "programs is 2, 4, 8 or 16"),
+        (dict(programs=3), "1, 2, 4, 8 or 16"),
+        (dict(programs=4, rows=2), "rows=1"),
+        (dict(programs=4, rest=8192), "rest=0"),
+        (dict(programs=16, num_warps=16), "side by side, 4096, not 2048"),
+        (dict(programs=4, cols=1024, num_warps=4), "must hold a row of 32768"),
+        (dict(programs=4, access="shifted"), "16-byte boundaries"),
+        (dict(programs=4, gpu=Gpu(cluster=1)), "compute capability 9.0"),
+    ],
+)
+def test_bad_clusters(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        plan(8192, 32768, 2, **overrides)
+
+
+# Each number of programs and of warps, whole rows and ragged ones, programs without a column, packed or not.
+SHAPES = [(40, 65536), (40, 50_000), (5, 131072), (7, 33_000), (3, 8192), (600, 16384), (1100, 8192), (300, 32768)]
+SHAPES += [(40, 20480), (1, 4104), (200, 131072), (300, 8192)]
+
+
+def hard(n_rows, n_cols, dtype):
+    """Rows with NaN, infinity, nothing but -inf, a part of -inf, a single number, and values that almost overflow."""
+    x = torch.randn(max(n_rows, 1), n_cols, device="cuda").to(dtype)
+    specials = [(7, math.nan), (n_cols - 1, math.inf), (slice(None), -math.inf), (slice(n_cols // 16), -math.inf)]
+    specials += [(slice(1, None), -math.inf), (slice(None), -60000.0)]
+    for row, (columns, value) in zip(range(1, n_rows), specials, strict=False):
+        x[row, columns] = value
+    return x
+
+
+@on_the_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n_rows", "n_cols"), SHAPES)
+def test_values(n_rows, n_cols, dtype):
+    x = hard(n_rows, n_cols, dtype)
+    prepared = prepare_forward(x, -1, 0.5, None, False, False, {})
+    assert prepared.plan == plan(n_rows, n_cols, x.element_size()), "of an H200's plan"
+    assert_close(prepared.run(x, None), oracle(x, scale=0.5), dtype)
+    expected = oracle(x)
+    expected[3 : 4 if n_rows > 3 else 3] = 0
+    assert_close(softmax(x, safe=True), expected, dtype)
+
+
+@on_the_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n_rows", "n_cols"), SHAPES)
+def test_gradients(n_rows, n_cols, dtype):
+    y = torch.softmax(torch.randn(n_rows, n_cols, device="cuda"), 1).to(dtype)
+    dy = torch.randn(n_rows, n_cols + 8, device="cuda").to(dtype)[:, :n_cols]  # rows further apart
+    prepared = prepare_backward(dy, y, -1, 0.5, False, {})
+    dx = prepared.run(dy, y)
+    y64, dy64 = y.double(), dy.double()
+    expected = y64 * (dy64 - (dy64 * y64).sum(1, keepdim=True)) * 0.5
+    # The sum of products carries a float32 rounding of its size, times y.
+    slack = y64.abs() * (dy64 * y64).abs().sum(1, keepdim=True) * 2**-20
+    eps = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-22}[dtype]
+    assert ((dx.double() - expected).abs() <= expected.abs() * eps + slack + 2**-24 * (dtype == torch.float16)).all()
+
+
+def test_each_choice_of_the_plan_was_run_above():
+    found = {
+        (chosen.programs, chosen.num_warps, chosen.packed, mode)
+        for mode in ("forward", "backward")
+        for size in (2, 4)
+        for n_rows, n_cols in SHAPES
+        for chosen in [plan(n_rows, n_cols, size, mode)]
+        if chosen.kernel == "cluster"
+    }
+    assert {(programs, mode) for programs, _, _, mode in found} >= {
+        (programs, mode) for programs in (2, 4, 8, 16) for mode in ("forward", "backward")
+    }
+    assert {(warps, packed) for _, warps, packed, _ in found} == {(w, p) for w in (4, 8) for p in (False, True)}
+
+
+@on_the_gpu
+def test_calls_are_captured_and_replayed_beside_others():
+    """Two graphs of clusters at once, on streams of their own: each waits for room, none for the other."""
+    xs = [torch.randn(300, 131072, device="cuda").half() for _ in range(2)]
+    graphs, results = [], []
+    for x in xs:
+        softmax(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results.append(softmax(x))
+        graphs.append(graph)
+    streams = [torch.cuda.Stream(priority=priority) for priority in (0, -1)]
+    torch.cuda.synchronize()
+    for _ in range(200):
+        for graph, stream in zip(graphs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+    torch.cuda.synchronize()
+    for x, y in zip(xs, results, strict=True):
+        assert_close(y[::50], oracle(x[::50]), x.dtype)
