@@ -17,6 +17,9 @@ class Gpu:
     """The most programs that a thread-block cluster may have; 1: no clusters."""
 
 
+H200 = Gpu()
+
+
 def reads_of(n_bytes: int, mode: str, gpu: Gpu) -> str:
     """The eviction policy of reads (see `Plan`) for tensors of so many bytes each.
 

@@ -33,7 +33,7 @@ def check_device(x: torch.Tensor) -> None:
 
 @functools.cache
 def gpu_of(index: int) -> Gpu:
-    """The properties of CUDA device `index` that the plan uses; those of an H200 under the interpreter (-1), less clusters."""
+    """The properties of CUDA device `index` that the plan uses; an H200's without clusters for the interpreter (-1)."""
     if index < 0:
         return Gpu(cluster=1)  # the interpreter knows no Gluon
     properties = torch.cuda.get_device_properties(index)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from softmax_exp.kernels import long_rows
-from softmax_exp.kernels.long_rows_plan import LongRowsPlan, choose
 from softmax_exp.kernels.gpu import Gpu
+from softmax_exp.kernels.long_rows_plan import LongRowsPlan, choose
 
 
 class LongRowsCall:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softmax_exp.kernels.gpu import Gpu, next_power_of_2, reads_of
+from softmax_exp.kernels.gpu import H200, Gpu, next_power_of_2, reads_of
 
 MIN_COLUMNS = 32769
 DESIGNS = ("shared", "held", "partial")
@@ -15,7 +15,6 @@ DESIGNS = ("shared", "held", "partial")
 MAX_CHUNKS = 1024
 _KIB, _MIB = 2**10, 2**20
 _MOST_COLUMNS_A_PROGRAM = 32768
-H200 = Gpu()
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class LongRowsPlan:
     """How long rows are computed.
 
     design: `shared`: a program holds its chunk of a row in registers, and waits for the sums of the row's other
-    programs; `held`: the same, with half of the chunk in shared memory; `partial`: a kernel of sums, then one that reads
-    again. chunk: columns a program, of n_chunks a row. tile: columns that its threads hold side by side.
+    programs; `held`: the same, with half of the chunk in shared memory; `partial`: a kernel of sums, then one that
+    reads again. chunk: columns a program, of n_chunks a row. tile: columns that its threads hold side by side.
     max_registers: a thread's, which sets how many programs run at once; None: the compiler's.
     spins: polls of a missing sum before a program computes it itself. access: `aligned`, `shifted`, `scalar`.
     reads: as of `Plan`.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from softmax_exp.kernels.cluster_plan import MOST_PROGRAMS, cluster_of, suits_cluster
-from softmax_exp.kernels.gpu import Gpu, next_power_of_2, reads_of
+from softmax_exp.kernels.gpu import H200, Gpu, next_power_of_2, reads_of
 
 MAX_COLUMNS = 2**30
 KERNELS = ("tile", "cluster", "two_pass", "long_rows")
@@ -71,7 +71,7 @@ def plan(
     mode: str = "forward",
     mask: str = "none",
     access: str = "aligned",
-    gpu: Gpu = Gpu(),
+    gpu: Gpu = H200,
     **overrides: int | str,
 ) -> Plan:
     """The plan for n_rows rows of n_cols elements of `itemsize` bytes (2 or 4).
@@ -225,8 +225,8 @@ def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int
     side_by_side = 32 * changed.num_warps * 16 // itemsize
     if changed.programs > 1 and (changed.rows > 1 or changed.rest or changed.cols < side_by_side):
         raise ValueError(
-            f"a program of a cluster has rows=1 and rest=0, not {changed.rows} and {changed.rest}, and cols of at least "
-            f"what {changed.num_warps} warps hold side by side, {side_by_side}, not {changed.cols}"
+            f"a program of a cluster has rows=1 and rest=0, not {changed.rows} and {changed.rest}, and at least the "
+            f"columns that {changed.num_warps} warps hold side by side, {side_by_side}, not {changed.cols}"
         )
     if changed.programs * changed.cols + changed.rest < width:
         raise ValueError(f"cols + rest ({changed.cols + changed.rest}) must hold a row of {width}")

@@ -7,7 +7,7 @@ import torch
 
 from softmax_exp.kernels import softmax
 from softmax_exp.kernels.cluster_plan import cluster_of
-from softmax_exp.kernels.gpu import Gpu
+from softmax_exp.kernels.gpu import H200, Gpu
 from softmax_exp.kernels.plan import plan
 from softmax_exp.kernels.prepare import prepare_backward, prepare_forward
 
@@ -28,7 +28,7 @@ def test_clusters_hold_their_rows(mode, itemsize, n_rows):
             assert not chosen.packed or itemsize == 2
 
 
-def kernels(mode, itemsize, n_cols, access="aligned", mask="none", gpu=Gpu()):
+def kernels(mode, itemsize, n_cols, access="aligned", mask="none", gpu=H200):
     return [plan(n, n_cols, itemsize, mode, mask, access, gpu).kernel for n in (1, 300, 100_000)]
 
 
