@@ -46,7 +46,8 @@ PARTS = {  # in the order of their weight, should the time end
     "vocabulary": ["experiment=vocabulary", "cols=32000,50257,128256,151936", "dtype=bfloat16,float32"],
     "decode": ["experiment=decode", "dtype=float16,bfloat16"],
     "few": [
-        "experiment=rows", FORWARD_ONLY, "dtype=float16,float32", "shape=[1,8192],[64,8192],[1,32000],[64,32000],[64,128256]",
+        "experiment=rows", FORWARD_ONLY, "dtype=float16,float32",
+        "shape=[1,8192],[64,8192],[1,32000],[64,32000],[64,128256]",
     ],
     # QuACK compiles for seconds a case, so it is not in all sweeps.
     "quack": [
