@@ -46,7 +46,7 @@ class MeasureSettings:
     """How a case is measured; the keys under `measure`."""
 
     clock: str = key("device", allowed=("device", "wall", "none"))
-    """`device`: GPU time by events (and graph replays for short kernels), host time beside it. `wall`: the host clock
+    """`device`: GPU time by events (by graph replays for short cases), host time beside it. `wall`: the host clock
     alone, one variant after the other, as in the first version. `none`: right or wrong only. On a CPU `device` means
     the host clock, interleaved."""
     n_warmup: int = key(5, ge=0)
@@ -69,8 +69,9 @@ class MeasureSettings:
     """`cold`: nothing of the case is in the L2 cache when a call starts. `warm`: the same buffers call after call."""
     warm: bool = key(False)
     """Also measure the warm figure (`warm_ms`) beside the cold one."""
-    graph_below_us: float = key(20.0, ge=0)
-    """Kernels whose event time is below this are given by CUDA-graph replays, with the event time beside it."""
+    graph_below_us: float = key(14.0, ge=0)
+    """Cases whose least bytes take less than this at the memory's theoretical rate are given by CUDA-graph replays,
+    with the event time beside it. Kernels near it take about 20 us between events."""
     self_check: bool = key(False)
     """Also measure the baseline a second time under another name, which must come out the same."""
     order_seed: int = key(0, ge=0)

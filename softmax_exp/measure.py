@@ -169,6 +169,7 @@ def _time(
             n_sets,
             device,
             settings,
+            case_bytes=request.case.least_bytes,
             limits=limits,
             watch=watch,
             progress=lambda fraction: emit({"event": "progress", "fraction": fraction}),

@@ -31,6 +31,10 @@ from softmax_exp.report.compared import lines
 from softmax_exp.results import Results
 from softmax_exp.sweep import Sweep
 
+_FORMER_DEFAULTS = (
+    {},
+    {"graph_below_us": 20.0},
+)  # of `measure`: today's, then older ones, for records without a config
 _CODE_KEYS = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")
 
 
@@ -160,7 +164,7 @@ def differences_of_configs(then: Results, experiments: list[Experiment]) -> list
 
 
 def _from_records(records: list[Record]) -> dict[str, Any]:
-    """A job's config from its records alone: that of the same hash, by the presets of conf/measure.
+    """A job's config from its records alone: that of the same hash, by the presets of conf/measure, now or formerly.
 
     Records name the device that was used, where the config may have left it open.
     """
@@ -170,9 +174,10 @@ def _from_records(records: list[Record]) -> dict[str, Any]:
     fields["variant_args"] = {record.variant: record.variant_args for record in records if record.variant_args}
     fields["baseline"] = next((record.baseline for record in records if record.baseline), None)
     devices = dict.fromkeys([first.device, first.device.split(":")[0], "auto"])
-    presets = [OmegaConf.to_container(OmegaConf.load(path)) for path in sorted((CONF / "measure").glob("*.yaml"))]
-    for measure, device, baseline in itertools.product(presets, devices, (fields["baseline"], "eager")):
-        tried = {**fields, "baseline": baseline, "device": device, "measure": measure}
+    presets = [dict(OmegaConf.load(path)) for path in sorted((CONF / "measure").glob("*.yaml"))]
+    baselines = (fields["baseline"], "eager")
+    for former, measure, device, baseline in itertools.product(_FORMER_DEFAULTS, presets, devices, baselines):
+        tried = {**fields, "baseline": baseline, "device": device, "measure": former | measure}
         if config.from_fields(tried, Path()).config_hash == first.config_hash:
             return tried
     return fields

@@ -15,6 +15,7 @@ import torch
 
 from softmax_exp.config import MeasureSettings
 from softmax_exp.timing.audit import audit
+from softmax_exp.timing.buffers import is_short
 from softmax_exp.timing.device_clock import DeviceClock, gpu_uuid, l2_bytes
 from softmax_exp.timing.host_clock import HostClock
 from softmax_exp.timing.machine import Monitor, load_nvml
@@ -31,6 +32,7 @@ def measure(
     device: torch.device,
     settings: MeasureSettings,
     *,
+    case_bytes: int = 0,
     limits: Sequence[Timed] = (),
     watch: Callable[[str], None] = lambda name: None,
     progress: Callable[[float], None] = lambda done: None,
@@ -38,6 +40,8 @@ def measure(
 ) -> Measurement:
     """Measure all entries and limit kernels interleaved, on the current stream.
 
+    On a GPU graph replays give `device_ms` where there are several buffer sets (`n_buffer_sets`); with a warm cache,
+    which takes but one, where `case_bytes` (of one call) are few.
     `watch(name)` is called right before each call of an entry, also for `limit/...` and `floor`: when an exception
     comes through, or the process dies, that one is to blame. `progress(fraction)` is called about ten times a second.
     `nvml` is a stand-in for pynvml. ValueError without entries.
@@ -56,7 +60,8 @@ def measure(
         gc.disable()
         try:
             if on_gpu:
-                return _on_gpu(timed, limits, n_sets, device, settings, flags, watch, progress, nvml)
+                by_graph = n_sets > 1 if settings.cache == "cold" else is_short(case_bytes, device, settings)
+                return _on_gpu(timed, limits, n_sets, by_graph, device, settings, flags, watch, progress, nvml)
             return _on_cpu(timed, limits, n_sets, settings, flags, watch, progress)
         finally:
             if collecting:
@@ -84,6 +89,7 @@ def _on_gpu(
     timed: Sequence[Timed],
     limits: Sequence[Timed],
     n_sets: int,
+    by_graph: bool,
     device: torch.device,
     settings: MeasureSettings,
     flags: dict[str, list[str]],
@@ -97,8 +103,6 @@ def _on_gpu(
     floor = Timed(FLOOR, lambda index: torch.cuda._sleep(0))
     try:
         expected = warm_up(clock, [*timed, *limits, floor], "events_ms", min(WARM_UP_S, settings.budget_s / 4))
-        short = min(expected[entry.name] for entry in timed) < settings.graph_below_us / 1e3
-        by_graph = short and (n_sets > 1 or settings.cache == "warm")
         entries = [*timed, *promising(limits, expected, by_graph), floor]
         if by_graph:
             captured = {entry.name for entry in entries if _capture(clock, entry, expected[entry.name])}

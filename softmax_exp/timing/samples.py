@@ -62,7 +62,7 @@ class Samples:
 class Measurement:
     """All samples of the rounds of one case.
 
-    `clock` is what `device_ms` is taken from: "graph" where the fastest variant is short, else "events"; "host" on a
+    `clock` is what `device_ms` is taken from: "graph" where the case moves few bytes, else "events"; "host" on a
     CPU. `used` says which rounds count: rounds that were throttled and could be repeated do not, but are kept.
     `samples` holds the limit kernels under `limit/<kernel>`. `stop_reason`: "target", "budget" or "max_rounds".
     """

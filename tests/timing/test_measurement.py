@@ -1,5 +1,6 @@
 """A whole measurement on the CPU: what is called, and what comes out. Never how fast."""
 
+import contextlib
 from collections import Counter
 from dataclasses import replace
 
@@ -9,10 +10,12 @@ import torch
 
 from softmax_exp.cases import Case
 from softmax_exp.config import MeasureSettings
-from softmax_exp.timing import Timed, limit_kernels, measure, n_buffer_sets, summarise, wall
+from softmax_exp.timing import Timed, buffers, limit_kernels, measure, measurement, n_buffer_sets, summarise, wall
+from softmax_exp.timing.buffers import is_short
 from softmax_exp.timing.measurement import promising
+from tests.timing.fakes import FakeNvml
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SETTINGS = MeasureSettings(budget_s=0.05, min_rounds=8, max_rounds=8, n_warmup=2)
 CASE = Case((4, 32), dtype="float32", device="cpu", workload="matrix")
 
@@ -88,6 +91,88 @@ def test_buffer_sets_cover_the_cache_within_bounds() -> None:
     assert 1 <= n_buffer_sets(8 << 20, CPU, settings) <= 32
     assert n_buffer_sets(64, CPU, replace(settings, cache="warm")) == 1
     assert n_buffer_sets(64, CPU, replace(settings, clock="wall")) == 1
+
+
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """A GPU of 4.92 TB/s and 60 MB of L2, whose free memory may be changed."""
+    memory = {"free": 100 << 30}
+    monkeypatch.setattr(buffers, "gpu_uuid", lambda device: "1234")
+    monkeypatch.setattr(buffers, "l2_bytes", lambda device: 60 << 20)
+    monkeypatch.setattr(buffers.machine, "load_nvml", FakeNvml)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (memory["free"], 1 << 40))
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "mode", "short"),
+    [
+        (256, "float16", "full", True),  # 63 MB: 16.8 us by graph, 20.4 us by events, on either side of 20 us
+        (256, "float32", "backward", False),  # 75 MB
+        (512, "float16", "forward", False),
+        (128, "float32", "full", True),
+    ],
+)
+def test_the_clock_follows_from_the_bytes_and_the_memorys_rate(h200, size, dtype, mode, short) -> None:
+    least_bytes, settings = Case((8, 12, size, size), dtype=dtype, mode=mode).least_bytes, MeasureSettings()
+    assert is_short(least_bytes, GPU, settings) == is_short(least_bytes, GPU, replace(settings, cache="warm")) == short
+    assert (n_buffer_sets(least_bytes, GPU, settings) >= 8) == short
+    assert not is_short(least_bytes, GPU, replace(settings, graph_below_us=0)) and not is_short(
+        least_bytes, CPU, settings
+    )
+    h200["free"] = 1 << 20
+    assert n_buffer_sets(least_bytes, GPU, settings) == 1, "without memory for several sets it is events"
+
+
+def test_few_long_rows_are_short_by_the_studys_bound(h200) -> None:
+    case = Case((16, 1_048_576), dtype="float32", workload="matrix")
+    assert not is_short(case.least_bytes, GPU, MeasureSettings())
+    assert is_short(case.least_bytes, GPU, MeasureSettings(graph_below_us=50))
+    assert not is_short(Case((4096, 65536), workload="matrix").least_bytes, GPU, MeasureSettings(graph_below_us=50))
+
+
+class SomeClock:
+    """A GPU's clock without a GPU: every call takes `ms` between events, and can be captured."""
+
+    ms = 1.0
+
+    def __init__(self, *about: object) -> None:
+        self.synchronising, self.replays, self.n_gaps = set(), set(), 0
+
+    def capture(self, entry: Timed, expected_ms: float) -> bool:
+        self.replays.add(entry.name)
+        return True
+
+    def sample(self, order, while_busy=lambda: None) -> dict[str, dict[str, float]]:
+        host = {"host_return_ms": self.ms, "host_result_ms": self.ms}
+        graph = {"graph_ms": self.ms}
+        return {e.name: {"events_ms": self.ms, **host} | (graph if e.name in self.replays else {}) for e in order}
+
+    def begin(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("ms", [0.001, 0.0199, 0.0201, 1.0])
+@pytest.mark.parametrize(
+    ("n_sets", "cache", "case_bytes", "clock"),
+    [
+        (8, "cold", 1 << 20, "graph"),
+        (1, "cold", 1 << 20, "events"),
+        (1, "warm", 1 << 20, "graph"),
+        (1, "warm", 1 << 30, "events"),
+    ],
+)
+def test_no_time_that_was_measured_chooses_the_clock(h200, monkeypatch, ms, n_sets, cache, case_bytes, clock) -> None:
+    monkeypatch.setattr(SomeClock, "ms", ms)
+    monkeypatch.setattr(measurement, "DeviceClock", SomeClock)
+    monkeypatch.setattr(measurement, "audit", lambda entry, device: [])
+    monkeypatch.setattr(measurement, "gpu_uuid", lambda device: "1234")
+    monkeypatch.setattr(measurement, "l2_bytes", lambda device: 60 << 20)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    settings = replace(SETTINGS, cache=cache)
+    found = measure([counted("a", [])], n_sets, GPU, settings, case_bytes=case_bytes, nvml=FakeNvml())
+    assert found.clock == clock and (found.samples["a"].graph_ms is not None) == (clock == "graph")
 
 
 def test_only_copies_near_the_best_are_kept_for_each_clock() -> None:
