@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     margin_help = "differences within this are none (default: 1%%)"
     parser.add_argument("--margin", type=percent, default=1.0, metavar="PCT", help=margin_help)
     parser.add_argument("--confidence", type=float, default=0.95, help="of all verdicts together (default: 0.95)")
-    noise_help = "standard deviation between processes; default: what was measured for the clock"
+    noise_help = "standard deviation between processes; default: what was measured for the clock, and between cards"
     parser.add_argument("--noise", type=percent, metavar="PCT", help=noise_help)
     parser.add_argument("--force", action="store_true", help="compare what is not comparable")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the comparison as a page")

@@ -1,8 +1,8 @@
 """Whether a candidate is slower, cell by cell, with all cells in view at once.
 
 In: pairs of records.  Out: for each the change of its time with an interval, and a verdict. Noise within and between
-processes is in both; the chance of any false "slower" or "faster" among all cells is at most 1 - confidence (Holm).
-Nothing is drawn at random.
+processes, and between cards, is in both; the chance of any false "slower" or "faster" among all cells is at most
+1 - confidence (Holm). Nothing is drawn at random.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from softmax_exp.noise import is_lost, process_sd
-from softmax_exp.pairing import Pair, latency_of
+from softmax_exp.noise import card_sd, is_lost, process_sd
+from softmax_exp.pairing import Pair, common_clock, latency_of
 from softmax_exp.records import Record, Status
 from softmax_exp.results import Results
 
@@ -32,7 +32,7 @@ class Question:
     fail_slower_pct: float = 1.0
     confidence: float = 0.95
     noise_pct: float | None = None
-    """Standard deviation between processes in per cent, in place of what is known of the clock."""
+    """Standard deviation between processes in per cent, in place of what is known of the clock and of cards."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class Outcome:
     """Holm-adjusted chance of so large a change if the true one is within the margin."""
     regressions: tuple[str, ...] = ()
     """Why this cell counts as a regression, in words; empty where it does not."""
+
+    @property
+    def clock(self) -> str | None:
+        """The clock whose figures were compared, which need not be each record's own; None where none timed both."""
+        return common_clock(self.baseline, self.candidate)
 
 
 def compare(pairs: Sequence[Pair], baseline: Results, candidate: Results, question: Question) -> list[Outcome]:
@@ -98,10 +103,14 @@ def _two_sided(change: tuple[float, float], margin: float) -> float:
 
 
 def _change(pair: Pair, baseline: Results, candidate: Results, question: Question) -> tuple[float, float] | None:
-    """The logarithm of candidate / baseline and its standard deviation; None where one of them has no usable time."""
-    variance, logs = 0.0, []
-    for record, results in ((pair.baseline, baseline), (pair.candidate, candidate)):
-        ms = latency_of(record)
+    """The logarithm of candidate / baseline and its standard deviation; None where no clock has usable ones."""
+    sides = (pair.baseline, baseline), (pair.candidate, candidate)
+    clock = common_clock(pair.baseline, pair.candidate)
+    if clock is None and pair.baseline.clock != pair.candidate.clock:
+        return None
+    variance, logs, within = 0.0, [], []
+    for record, results in sides:
+        ms = latency_of(record, clock)
         if record.status is not Status.PASSED or not ms:
             return None
         device_type = results.environment(record)["device"].get("type") or _guess(record)
@@ -111,9 +120,21 @@ def _change(pair: Pair, baseline: Results, candidate: Results, question: Questio
             between = process_sd(record, device_type, ms)
         else:
             between = question.noise_pct / 100
-        variance += _within_sd(record, ms, results.job(record)) ** 2 + between**2
+        variance += between**2
+        within.append(_within_sd(record, ms, results.job(record)))
         logs.append(math.log(ms))
-    return logs[1] - logs[0], math.sqrt(variance) or 1e-12
+    if pair.baseline.clock != pair.candidate.clock:
+        # A record has the interval of its own clock alone. The compared one's is that of the side which has it as its
+        # own; the other side is given no less.
+        within = [max(within)] * 2
+    if question.noise_pct is None and _card(*sides[0]) != _card(*sides[1]):
+        variance += card_sd(pair.baseline, pair.candidate, clock, math.exp(min(logs))) ** 2
+    return logs[1] - logs[0], math.sqrt(variance + sum(sd**2 for sd in within)) or 1e-12
+
+
+def _card(record: Record, results: Results) -> str:
+    """The UUID of a record's GPU; empty where it is not known."""
+    return record.placement.get("gpu_uuid") or results.environment(record)["device"].get("uuid") or ""
 
 
 def _within_sd(record: Record, ms: float, job: dict[str, Any]) -> float:

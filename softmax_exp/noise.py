@@ -1,6 +1,6 @@
-"""How far one latency differs from process to process, beyond what the interval within a process says.
+"""How far one latency differs from process to process, and from card to card, beyond its interval within a process.
 
-In: a record and the kind of device.  Out: the standard deviation of the logarithm of its latency between processes.
+In: records and the kind of device.  Out: standard deviations of the logarithm of a latency, or of two cards' ratio.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from softmax_exp.records import Record
 # pooled standard deviations of 0.14 % (below 20 us), 0.30 % (27 to 53 us) and 0.12 %; the largest of a cell, from six
 # values each, were 0.28, 0.42 and 0.26 %. With these, no two of the study's equal sweeps are called different.
 DEVICE_SD_PCT = ((0.02, 0.25), (0.06, 0.3), (float("inf"), 0.25))
+# Between cards of one model, the part of each. Medians of equal kernels on two cards differed by 2 to 15 % below 5 us,
+# by 1.0 to 1.7 % at 8 to 27 us (three H200s), and by 0.6 % at most from 60 us on, on two cards of one host; but eager,
+# at 0.85 ms, took 1.6 % more on the card of docs/results/h200_sweep.jsonl than on that of docs/results/study.
+CARD_SD_PCT = ((0.005, 5.0), (0.02, 1.0), (0.06, 0.6), (float("inf"), 0.5))
+# Around an empty kernel events read 2.8 to 3.2 us on one of these cards and 4.7 us on two others, graphs 0.9 to 1.2.
+FLOORS_APART_US = {"events": 1.8, "graph": 0.1}
 # The host's clock, same study: the largest by latency in ms. Launch cost differs from process to process.
 GPU_HOST_SD_PCT = ((0.1, 22.5), (0.25, 15.0), (float("inf"), 6.0))
 # CPU: no study was made on a quiet one. On two cores shared with other work, the cells of six sweeps that were not
@@ -33,6 +39,19 @@ def process_sd(record: Record, device_type: str, latency_ms: float) -> float:
     else:
         usual = _of_band(GPU_HOST_SD_PCT, latency_ms)
     return max(usual / 100, _between_calls(record) if DISTURBED & {*record.flags} else 0.0)
+
+
+def card_sd(one: Record, other: Record, clock: str | None, latency_ms: float) -> float:
+    """The standard deviation of the logarithm of the ratio of latencies on two cards of a model, by a device clock.
+
+    Part of it is how far the clock's floor, which every figure holds, lies apart on the two. 0 by the host's clock,
+    whose noise between processes is far larger.
+    """
+    if clock not in FLOORS_APART_US:
+        return 0.0
+    floors = [r.clock_floor_us for r in (one, other) if r.clock == clock and r.clock_floor_us is not None]
+    apart_us = abs(floors[0] - floors[1]) if len(floors) == 2 else FLOORS_APART_US[clock]
+    return math.hypot(math.sqrt(2) * _of_band(CARD_SD_PCT, latency_ms) / 100, apart_us / 1e3 / latency_ms)
 
 
 def _of_band(bands: tuple[tuple[float, float], ...], latency_ms: float) -> float:

@@ -6,7 +6,7 @@ has, and what differs without standing in the way.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from softmax_exp.ranking import host_ms
 from softmax_exp.records import Record, Status
 from softmax_exp.results import Results
 
+_DEVICE_CLOCKS = ("events", "graph")
 _SAME_CASE = ("shape", "dtype", "mode", "mask", "scale", "distribution", "layout", "seed", "variant", "variant_args")
 _OF_NO_WEIGHT = ("seed", "variant", "variant_args")  # of these one value a side may differ: that is what is compared
 # What makes two machines different ones, and what only has to be told.
@@ -74,6 +75,7 @@ def pair(baseline: Results, candidate: Results, force: bool = False) -> Pairing:
         Pair(a, b, [] if force else [*between[a.environment_hash, b.environment_hash][0], *_between_cells(a, b)])
         for a, b in pairs
     ]
+    told += _clocks_apart(made)
     if not made:
         refused.append("no cell of one is in the other")
     elif not force and all(p.refused for p in made):
@@ -108,9 +110,26 @@ def environment_differences(one: dict[str, Any], other: dict[str, Any]) -> tuple
     return machine, told
 
 
-def latency_of(record: Record) -> float | None:
-    """The latency that is compared, in ms: the device's, or the host's where only that was measured."""
+def latency_of(record: Record, clock: str | None = None) -> float | None:
+    """The latency by a clock in ms; None where that did not time it.
+
+    By the record's own clock, or if `clock` is None: the device's, or the host's where only that was measured.
+    """
+    if clock not in (None, record.clock):
+        return {"events": record.events_ms, "graph": record.graph_ms}.get(str(clock))
     return record.device_ms if record.device_ms is not None else host_ms(record)
+
+
+def common_clock(a: Record, b: Record) -> str | None:
+    """The clock by which two records compare: their own, or where these differ, a device clock that timed both.
+
+    None where there is none: the figures of two clocks are never compared.
+    """
+    if a.clock == b.clock:
+        return a.clock
+    if not {a.clock, b.clock} <= {*_DEVICE_CLOCKS}:
+        return None
+    return next((clock for clock in _DEVICE_CLOCKS if latency_of(a, clock) and latency_of(b, clock)), None)
 
 
 def _between_machines(
@@ -133,11 +152,24 @@ def _between_cells(a: Record, b: Record) -> Iterator[str]:
         yield f"one is SKIPPED ({side.message})"
     if a.status is not Status.PASSED or b.status is not Status.PASSED:
         return
-    for name in ("clock", "cache"):
-        if getattr(a, name) != getattr(b, name):
-            yield f"{name} differs: {getattr(a, name)} against {getattr(b, name)}"
+    if a.clock != b.clock and common_clock(a, b) is None:
+        yield f"clock differs: {a.clock} against {b.clock}"
+    if a.cache != b.cache:
+        yield f"cache differs: {a.cache} against {b.cache}"
     if (a.device_ms is None) != (b.device_ms is None):
         yield "one has the device's time, the other the host's alone"
+
+
+def _clocks_apart(pairs: list[Pair]) -> list[str]:
+    """What is to be told of pairs that were timed by two clocks, and are not refused for it."""
+    sides = [(p.baseline, p.candidate) for p in pairs if not p.refused]
+    timed = [(a, b) for a, b in sides if a.status is b.status is Status.PASSED and a.clock != b.clock]
+    counts = Counter((f"{a.clock} against {b.clock}", common_clock(a, b)) for a, b in timed)
+    return [
+        f"{count} cells: clock differs: {clocks}; "
+        + (f"compared by {common}, which timed both" if common else "none timed both, so their times are not compared")
+        for (clocks, common), count in counts.items()
+    ]
 
 
 def _apart(first: list[Record], second: list[Record]) -> dict[str, tuple[str, str]]:

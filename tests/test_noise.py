@@ -1,5 +1,6 @@
 """The noise between processes that comparisons use is what the committed study found."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from softmax_exp import noise
+from tests import made_up
 
 STUDY = Path(__file__).parents[1] / "docs/results/noise.jsonl"
 
@@ -21,3 +23,13 @@ def test_the_device_clocks_noise_is_what_the_study_found(low, band):
     found = [100 * np.std(np.log(ms), ddof=1) for ms in cells.values() if low <= np.median(ms) < below]
     assert len(found) >= 9
     assert np.sqrt(np.mean(np.square(found))) <= used + 0.005 and used <= max(found) + 0.005
+
+
+def test_two_cards_noise_by_hand():
+    one, other = (made_up.passed(0, "eager", 256, clock="events", clock_floor_us=floor) for floor in (3.0, 4.0))
+    assert noise.card_sd(one, one, "events", 0.1) == pytest.approx(2**0.5 * 0.005)
+    assert noise.card_sd(one, other, "events", 0.1) == pytest.approx((2 * 0.005**2 + 0.01**2) ** 0.5)
+    assert noise.card_sd(one, one, "events", 0.004) == pytest.approx(2**0.5 * 0.05)
+    graph = dataclasses.replace(other, clock="graph", clock_floor_us=1.0)  # its floor by events is not known
+    assert noise.card_sd(one, graph, "events", 0.1) == pytest.approx((2 * 0.005**2 + 0.018**2) ** 0.5)
+    assert noise.card_sd(one, other, "host", 0.1) == 0

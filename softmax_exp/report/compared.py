@@ -18,7 +18,7 @@ from softmax_exp.results import Results
 
 _MAX_LINES = 40
 _MAX_ROWS = 2000
-_HEADS = ("verdict", "cell", "change", "interval", "baseline", "candidate", "p (Holm)", "regression")
+_HEADS = ("verdict", "cell", "change", "interval", "baseline", "candidate", "clock", "p (Holm)", "regression")
 
 
 def lines(sides: list[Results], pairing: Pairing, outcomes: list[Outcome], question: Question) -> list[str]:
@@ -48,13 +48,18 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
         interval = f"({outcome.low_pct:+.2f} to {outcome.high_pct:+.2f} %)"
         p = f"{outcome.p:.2g}" if outcome.p >= 1e-4 else "<0.0001"
     timed = a.status is b.status is Status.PASSED
-    times = [latency(latency_of(record)) if timed else record.status for record in (a, b)]
-    return (verdict, title, change, interval, *times, p, "; ".join(outcome.regressions))
+    clock = outcome.clock if timed else None
+    times = [latency(latency_of(record, clock)) if timed else record.status for record in (a, b)]
+    by = clock or ""
+    if timed and a.clock != b.clock:
+        by = f"{clock or 'none in common'} (timed by {a.clock} and {b.clock})"
+    return (verdict, title, change, interval, *times, by, p, "; ".join(outcome.regressions))
 
 
 def _line(outcome: Outcome) -> str:
-    verdict, title, change, interval, before, after, p, regression = cells(outcome)
-    parts = [title, verdict, change, interval, f"{before} -> {after}", p and f"p={p}"]
+    verdict, title, change, interval, before, after, clock, p, regression = cells(outcome)
+    by = f"clock: {clock}" if outcome.baseline.clock != outcome.candidate.clock and clock else ""
+    parts = [title, verdict, change, interval, f"{before} -> {after}", by, p and f"p={p}"]
     return "  ".join(filter(None, [*parts, regression and f"REGRESSION: {regression}"])).replace("p=<", "p<")
 
 
@@ -64,7 +69,7 @@ def summary(outcomes: list[Outcome], question: Question) -> str:
     known = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS]
     known += [f"{count} {verdict}" for verdict, count in counts.items() if verdict not in VERDICTS]
     bad = sum(bool(outcome.regressions) for outcome in outcomes)
-    noise = "as measured for each clock" if question.noise_pct is None else f"{question.noise_pct:g} %"
+    noise = "and cards as measured for each clock" if question.noise_pct is None else f"{question.noise_pct:g} %"
     return (
         f"{len(outcomes)} cells: {', '.join(known)}; {bad} regression{'' if bad == 1 else 's'} "
         f"(margin {question.margin_pct:g} %, regression above {question.fail_slower_pct:g} %, {len(outcomes)} cells "
