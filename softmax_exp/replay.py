@@ -31,10 +31,8 @@ from softmax_exp.report.compared import lines
 from softmax_exp.results import Results
 from softmax_exp.sweep import Sweep
 
-_FORMER_DEFAULTS = (
-    {},
-    {"graph_below_us": 20.0},
-)  # of `measure`: today's, then older ones, for records without a config
+# Of `measure`: today's, then older ones, for records without a config.
+_FORMER_DEFAULTS = ({}, {"graph_below_us": 20.0})
 _CODE_KEYS = ("_target_", "_partial_", "_args_", "_recursive_", "_convert_")
 
 
