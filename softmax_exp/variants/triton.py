@@ -30,6 +30,7 @@ def build(
     rotated: bool | None = None,
     queries: int | None = None,
     reads: str | None = None,
+    programs: int | None = None,
 ) -> Callable[..., torch.Tensor]:
     """Our softmax for a case. The arguments, which `kernels/plan.py` explains, replace fields of its plan.
 
