@@ -83,6 +83,7 @@ CASES = {
     "50257 of few rows, results": long_case(4, 50257, "finish", access="shifted"),
     "1048576": long_case(256, 1 << 20),
     "1048576 fp32": long_case(256, 1 << 20, dtype="fp32"),
+    "4194304 fp32": long_case(64, 1 << 22, dtype="fp32"),
     "cluster": cluster_case(1, 131072),
     "cluster of 4": cluster_case(8192, 32768),
     "cluster fp32": cluster_case(2048, 131072, dtype="fp32"),
