@@ -58,6 +58,9 @@ def suits_cluster(chosen: Cluster, n_rows: int, n_cols: int, itemsize: int, mode
         # 16-bit elements are converted twice: half of an SM must not wait for a cluster meanwhile.
         if itemsize == 2 and (held > 16 * _KIB or (chosen.programs > 8 and reads)):
             return False
+    elif itemsize == 2 and held > 16 * _KIB:
+        # Two programs an SM: on one card 99 % of the limit, on another, with other numbers of SMs side by side, 79.
+        return False
     else:
         least_bytes, least_filled = (16 if itemsize == 4 else 32) * _KIB, 3 / 4
     # Registers that a row does not fill are held for nothing.

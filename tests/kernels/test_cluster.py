@@ -41,7 +41,7 @@ def test_where_clusters_are_planned():
     assert kernels("forward", 4, 131072) == ["long_rows", "cluster", "cluster"]
     assert kernels("forward", 2, 131072) == ["cluster", "cluster", "long_rows"]
     assert kernels("forward", 2, 2**18) == ["long_rows", "long_rows", "long_rows"]
-    assert kernels("backward", 2, 2**18) == ["long_rows", "cluster", "cluster"]
+    assert kernels("backward", 2, 2**18) == ["long_rows"] * 3
     assert kernels("backward", 4, 8192) == ["cluster", "cluster", "cluster"]
     assert kernels("forward", 2, 2**19) == ["long_rows"] * 3
 

@@ -81,6 +81,8 @@ CASES = {
     "50257 fp32": long_case(2048, 50257, dtype="fp32", access="shifted"),
     "50257 of few rows": long_case(4, 50257, "partial", access="shifted"),
     "50257 of few rows, results": long_case(4, 50257, "finish", access="shifted"),
+    "262144 backward": long_case(1024, 262144, mode="backward"),
+    "50257 backward": long_case(2048, 50257, mode="backward", access="shifted"),
     "1048576": long_case(256, 1 << 20),
     "1048576 fp32": long_case(256, 1 << 20, dtype="fp32"),
     "4194304 fp32": long_case(64, 1 << 22, dtype="fp32"),
@@ -88,7 +90,7 @@ CASES = {
     "cluster of 4": cluster_case(8192, 32768),
     "cluster fp32": cluster_case(2048, 131072, dtype="fp32"),
     "cluster ragged": cluster_case(40, 40000, dtype="bf16"),
-    "cluster backward": cluster_case(1024, 262144, "backward"),
+    "cluster backward": cluster_case(2048, 131072, "backward"),
     "cluster backward fp32": cluster_case(2048, 131072, "backward", "fp32"),
 }
 

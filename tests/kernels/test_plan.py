@@ -53,7 +53,7 @@ def test_reads_of_tensors_much_larger_than_the_l2_are_evicted_last():
     assert plan(10**6, 1024, 4, reads="").reads == ""
     assert [(p.rows, p.num_warps) for p in (plan(2**20, 4096, 2), plan(2**20, 4096, 2, reads=""))] == [(1, 8), (1, 4)]
     long = [choose(4096, n, size, mode) for mode, n, size in (("forward", 2**18, 2), ("forward", 2**18, 4),
-            ("backward", 2**16, 2), ("backward", 2**16, 4), ("backward", 2**17, 4))]  # fmt: skip
+            ("backward", 2**16, 2), ("backward", 2**18, 4), ("backward", 2**19, 4))]  # fmt: skip
     assert [chosen and chosen.reads for chosen in long] == ["evict_last", "evict_last", "", "evict_last", ""]
 
 
