@@ -10,9 +10,9 @@ import math
 from softmax_exp.records import Record
 
 # docs/results/noise.jsonl (scripts/study_noise.py: 54 cells, 6 processes, one H200). The GPU's time, by latency in ms:
-# pooled standard deviations of 0.14 % (below 20 us), 0.30 % (27 to 53 us) and 0.12 %; the largest of a cell, from six
-# values each, were 0.28, 0.42 and 0.26 %. With these, no two of the study's equal sweeps are called different.
-DEVICE_SD_PCT = ((0.02, 0.25), (0.06, 0.3), (float("inf"), 0.25))
+# pooled standard deviations of 0.09 % (below 20 us), 0.23 % (25 to 51 us) and 0.10 %; the largest of a cell, from six
+# values each, were 0.16, 0.30 and 0.25 %. With these, no two of the study's equal sweeps are called different.
+DEVICE_SD_PCT = ((0.02, 0.16), (0.06, 0.3), (float("inf"), 0.25))
 # Between cards of one model, the part of each. Medians of equal kernels on two cards differed by 2 to 15 % below 5 us,
 # by 1.0 to 1.7 % at 8 to 27 us (three H200s), and by 0.6 % at most from 60 us on, on two cards of one host; but eager,
 # at 0.85 ms, took 1.6 % more on the card of docs/results/h200_sweep.jsonl than on that of docs/results/study.
@@ -20,7 +20,7 @@ CARD_SD_PCT = ((0.005, 5.0), (0.02, 1.0), (0.06, 0.6), (float("inf"), 0.5))
 # Around an empty kernel events read 2.8 to 3.2 us on one of these cards and 4.7 us on two others, graphs 0.9 to 1.2.
 FLOORS_APART_US = {"events": 1.8, "graph": 0.1}
 # The host's clock, same study: the largest by latency in ms. Launch cost differs from process to process.
-GPU_HOST_SD_PCT = ((0.1, 22.5), (0.25, 15.0), (float("inf"), 6.0))
+GPU_HOST_SD_PCT = ((0.1, 20.0), (0.25, 7.5), (float("inf"), 5.5))
 # CPU: no study was made on a quiet one. On two cores shared with other work, the cells of six sweeps that were not
 # flagged noisy differed by 4 % at most, and noisy ones by a factor of ten: those say nothing (`is_lost`).
 CPU_SD_PCT = 10.0

@@ -72,7 +72,7 @@ def test_processes_of_one_gpu_are_never_called_different():
     found = [outcome for first, second in pairs for outcome in verdicts(first, second)]
     assert len(found) == 30 * 54
     assert {outcome.verdict for outcome in found} <= {"same", "unclear"} and not any(o.regressions for o in found)
-    assert sum(outcome.verdict == "same" for outcome in found) > 0.7 * len(found)
+    assert sum(outcome.verdict == "same" for outcome in found) > 0.8 * len(found)
 
 
 def test_the_noise_between_processes_is_not_taken_too_small():
@@ -109,7 +109,7 @@ def test_the_command_finds_the_planted_cell_of_60(tmp_path, capsys):
     assert main([*sides, "--fail-slower", "3%"]) == 1
     out = capsys.readouterr().out
     [line] = [line for line in out.splitlines() if "REGRESSION" in line]
-    assert line.startswith(f"{changed[37].title}  SLOWER  +5.00 %  (+4.2") and "slower by more than 3 %" in line
+    assert line.startswith(f"{changed[37].title}  SLOWER  +5.00 %  (+4.4") and "slower by more than 3 %" in line
     assert "60 cells: 1 slower, 0 faster, 0 unclear, 59 same; 1 regression " in out
     assert main([*sides, "--fail-slower", "3%"]) == 1 and capsys.readouterr().out == out
     assert main([*reversed(sides), "--fail-slower", "3%"]) == 0  # faster is no regression
