@@ -15,7 +15,7 @@ from softmax_exp.records import Record
 DEVICE_SD_PCT = ((0.02, 0.16), (0.06, 0.3), (float("inf"), 0.25))
 # Between cards of one model, the part of each. Medians of equal kernels on two cards differed by 2 to 15 % below 5 us,
 # by 1.0 to 1.7 % at 8 to 27 us (three H200s), and by 0.6 % at most from 60 us on, on two cards of one host; but eager,
-# at 0.85 ms, took 1.6 % more on the card of docs/results/h200_sweep.jsonl than on that of docs/results/study.
+# at 0.85 ms, took 0.7 to 1.6 % more on the card of docs/results/another_card than on two others.
 CARD_SD_PCT = ((0.005, 5.0), (0.02, 1.0), (0.06, 0.6), (float("inf"), 0.5))
 # Around an empty kernel events read 2.8 to 3.2 us on one of these cards and 4.7 us on two others, graphs 0.9 to 1.2.
 FLOORS_APART_US = {"events": 1.8, "graph": 0.1}
