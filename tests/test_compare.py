@@ -134,7 +134,7 @@ def test_committed_sweeps_of_one_h200_are_the_same(capsys):
 
 
 def test_committed_sweeps_of_two_h200s_agree(capsys):
-    """Eager, which is the same code, takes 0.7 to 3.5 % less on the second."""
+    """Eager, which is the same code, takes 0.7 to 3.6 % less on the second."""
     other, sweep = str(RESULTS / "another_card" / "records.jsonl"), str(RESULTS / "h200_sweep.jsonl")
     assert main([other, sweep]) == 0
     out = capsys.readouterr().out
