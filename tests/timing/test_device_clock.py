@@ -25,11 +25,18 @@ def softmax_of(xs: list[torch.Tensor], name: str = "eager") -> Timed:
     return Timed(name, lambda index: torch.softmax(xs[index], -1))
 
 
+def alone(found: Measurement) -> Measurement:
+    """What was measured, if no other process used the GPU: that would take the cache and the memory's rate."""
+    if found.machine["foreign_processes"]:
+        pytest.skip("another process uses the GPU")
+    return found
+
+
 def measured(rows: int, cols: int, settings: MeasureSettings = SETTINGS) -> tuple[Measurement, dict]:
     case = Case((rows, cols), workload="matrix")
     n_sets = n_buffer_sets(case.least_bytes, GPU, settings)
     limits = limit_kernels(case, n_sets, GPU)
-    found = measure([softmax_of(inputs(rows, cols, n_sets))], n_sets, GPU, settings, limits=limits)
+    found = alone(measure([softmax_of(inputs(rows, cols, n_sets))], n_sets, GPU, settings, limits=limits))
     return found, summarise(found, "eager", baseline=None, least_bytes=case.least_bytes, settings=settings)
 
 
@@ -53,7 +60,7 @@ def test_long_kernels_have_events_and_a_limit_near_the_memorys_rate() -> None:
 def test_cold_is_slower_than_warm_where_the_data_fits_the_cache_and_only_there() -> None:
     def events_ms(rows: int, **changes) -> tuple[float, float | None]:
         (x,), settings = inputs(rows, 4096), replace(SETTINGS, **changes)
-        found = measure([Timed("neg", lambda index: torch.neg(x))], 1, GPU, settings)
+        found = alone(measure([Timed("neg", lambda index: torch.neg(x))], 1, GPU, settings))
         fields = summarise(found, "neg", baseline=None, least_bytes=1, settings=settings)
         assert fields["cache"] == settings.cache
         return fields["events_ms"], fields["warm_ms"]
