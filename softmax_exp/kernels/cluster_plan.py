@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from softmax_exp.kernels.gpu import next_power_of_2
 
 MOST_PROGRAMS = 16
+# A cluster's number is found from its program's by a product in float32, which is exact below 2^24 programs.
+MOST_ROWS = 2**24 // MOST_PROGRAMS
 _KIB, _MIB = 2**10, 2**20
 
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softmax_exp.kernels.cluster_plan import MOST_PROGRAMS, cluster_of, suits_cluster
+from softmax_exp.kernels.cluster_plan import MOST_PROGRAMS, MOST_ROWS, cluster_of, suits_cluster
 from softmax_exp.kernels.gpu import H200, Gpu, next_power_of_2, reads_of
 
 MAX_COLUMNS = 2**30
@@ -89,7 +89,7 @@ def plan(
     queries = 512 if mask not in ("none", "causal") else 0
     reads = str(overrides.get("reads", reads_of(n_rows * n_cols * itemsize, mode, gpu)))
     cluster = cluster_of(n_rows, n_cols, itemsize, mode, int(overrides.get("programs", 0)))
-    possible = (mask, access) == ("none", "aligned") and gpu.cluster >= MOST_PROGRAMS
+    possible = (mask, access) == ("none", "aligned") and gpu.cluster >= MOST_PROGRAMS and n_rows <= MOST_ROWS
     if "kernel" in overrides:
         kernel = overrides["kernel"]
     elif "programs" in overrides:
@@ -101,9 +101,9 @@ def plan(
     if kernel == "cluster":
         if not possible:
             raise ValueError(
-                "clusters are for rows one stride apart that begin and end at 16-byte boundaries, without a mask, on "
-                f"GPUs of compute capability 9.0 with 100 SMs and more; not for {access} rows, mask {mask}, {gpu}. "
-                "Leave out kernel and programs"
+                f"clusters are for up to {MOST_ROWS:,} rows, one stride apart, that begin and end at 16-byte "
+                "boundaries, without a mask, on GPUs of compute capability 9.0 with 100 SMs and more; not for "
+                f"{n_rows:,} {access} rows, mask {mask}, {gpu}. Leave out kernel and programs"
             )
         warps, packed = cluster.num_warps, cluster.packed
         chosen = Plan("cluster", 1, cluster.cols, 0, warps, 1, packed, 0, False, 0, access, reads, cluster.programs)

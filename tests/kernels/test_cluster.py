@@ -49,6 +49,7 @@ def test_where_clusters_are_planned():
 def test_where_they_cannot_be():
     for other in (dict(access="shifted"), dict(mask="causal"), dict(gpu=Gpu(cluster=1))):
         assert "cluster" not in kernels("forward", 2, 32768, **other)
+    assert [plan(n, 32768, 2).kernel for n in (2**20, 2**20 + 1)] == ["cluster", "tile"]
     assert kernels("forward", 2, 40000)[-1] == "long_rows", "too little of its registers would be filled"
 
 
@@ -73,11 +74,12 @@ def test_overrides_name_the_kernel_or_are_of_the_tile():
         (dict(programs=4, cols=1024, num_warps=4), "must hold a row of 32768"),
         (dict(programs=4, access="shifted"), "16-byte boundaries"),
         (dict(programs=4, gpu=Gpu(cluster=1)), "compute capability 9.0"),
+        (dict(programs=4, n_rows=2**20 + 1), "up to 1,048,576 rows"),
     ],
 )
 def test_bad_clusters(overrides, message):
     with pytest.raises(ValueError, match=message):
-        plan(8192, 32768, 2, **overrides)
+        plan(**(dict(n_rows=8192, n_cols=32768, itemsize=2) | overrides))
 
 
 # Each number of programs and of warps, whole rows and ragged ones, programs without a column, packed or not.
