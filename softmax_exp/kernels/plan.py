@@ -164,7 +164,8 @@ def _tile(
             return 1, 4, packed
         if small:
             return 1, 8, packed
-    rows, warps = _ROWS_AND_WARPS[kind][size // _KIB][itemsize // 4]
+    swept = _ROWS_AND_WARPS[kind]
+    rows, warps = swept[min(size // _KIB, max(swept))][itemsize // 4]  # longer ones are tiles by an override alone
     return rows, warps, packed
 
 

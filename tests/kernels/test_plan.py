@@ -80,6 +80,15 @@ def test_bad_overrides(overrides, message):
         plan(1000, 1000, 2, **overrides)
 
 
+def test_rows_beyond_the_swept_ones_are_tiles_on_demand():
+    chosen = plan(8, 2**18, 2, kernel="tile")
+    assert (chosen.kernel, chosen.cols, chosen.num_warps) == ("tile", 2**18, 32)
+    for mode, mask in (("forward", "additive"), ("backward", "none"), ("backward", "causal")):
+        assert plan(8, 2**18, 4, mode, mask, kernel="tile").num_warps == 32
+    with pytest.raises(ValueError, match="must not exceed"):
+        plan(8, 2**22, 4, kernel="tile")
+
+
 def test_rows_too_long():
     with pytest.raises(ValueError, match="1,073,741,824"):
         plan(1, 2**31, 2)
