@@ -102,8 +102,9 @@ def plan(
         if not possible:
             raise ValueError(
                 f"clusters are for up to {MOST_ROWS:,} rows, one stride apart, that begin and end at 16-byte "
-                "boundaries, without a mask, on GPUs of compute capability 9.0 with 100 SMs and more; not for "
-                f"{n_rows:,} {access} rows, mask {mask}, {gpu}. Leave out kernel and programs"
+                "boundaries, without a mask, with a scale from 2^-90 to 2^90 (forward), on GPUs of compute capability "
+                f"9.0 with 100 SMs and more; not for {n_rows:,} {access} rows, mask {mask}, {gpu}. Leave out kernel "
+                "and programs"
             )
         warps, packed = cluster.num_warps, cluster.packed
         chosen = Plan("cluster", 1, cluster.cols, 0, warps, 1, packed, 0, False, 0, access, reads, cluster.programs)
@@ -230,12 +231,14 @@ def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int
             f"columns that {changed.num_warps} warps hold side by side, {side_by_side}, not {changed.cols}"
         )
     if changed.programs * changed.cols + changed.rest < width:
-        raise ValueError(f"cols + rest ({changed.cols + changed.rest}) must hold a row of {width}")
+        held = "cols + rest" if changed.programs == 1 else f"{changed.programs} programs of cols"
+        raise ValueError(f"{held} ({changed.programs * changed.cols + changed.rest}) must hold a row of {width}")
     if changed.rest % changed.lanes(itemsize):
         lanes = f"{changed.num_warps} warps hold side by side ({changed.lanes(itemsize)})"
         raise ValueError(f"rest ({changed.rest}) must be a multiple of the columns that {lanes}")
-    if changed.rows * changed.cols > 2**20:
-        raise ValueError(f"rows x cols ({changed.rows} x {changed.cols}) must not exceed 1,048,576")
+    if changed.rows * changed.cols * changed.programs > 2**20:
+        factors = f"{changed.rows} x {changed.cols}" + f" x {changed.programs}" * (changed.programs > 1)
+        raise ValueError(f"rows x cols, and x programs of a cluster, ({factors}) must not exceed 1,048,576")
     if changed.packed and itemsize != 2:
         raise ValueError("packed is for elements of 2 bytes")
     return changed
