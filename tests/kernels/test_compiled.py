@@ -89,6 +89,7 @@ CASES = {
     "cluster": cluster_case(1, 131072),
     "cluster of 4": cluster_case(8192, 32768),
     "cluster fp32": cluster_case(2048, 131072, dtype="fp32"),
+    "cluster fp32 ragged": cluster_case(2048, 128256, dtype="fp32"),
     "cluster ragged": cluster_case(40, 40000, dtype="bf16"),
     "cluster backward": cluster_case(2048, 131072, "backward"),
     "cluster backward fp32": cluster_case(2048, 131072, "backward", "fp32"),
