@@ -1,11 +1,12 @@
 """Rows that a thread-block cluster holds: the plan without a GPU, values and gradients on one."""
 
 import math
+from typing import ClassVar
 
 import pytest
 import torch
 
-from softmax_exp.kernels import softmax
+from softmax_exp.kernels import prepare, softmax
 from softmax_exp.kernels.cluster_plan import cluster_of
 from softmax_exp.kernels.gpu import H200, Gpu
 from softmax_exp.kernels.plan import plan
@@ -92,6 +93,80 @@ def test_overrides_name_the_kernel_or_are_of_the_tile():
 def test_bad_clusters(overrides, message):
     with pytest.raises(ValueError, match=message):
         plan(**(dict(n_rows=8192, n_cols=32768, itemsize=2) | overrides))
+
+
+class Recorder:
+    """Stands for `Launch`: compiles nothing, and keeps what it was given."""
+
+    made: ClassVar[list["Recorder"]] = []
+
+    def __init__(self, kernel, grid, tensors, numbers, constants, chosen, device):
+        self.names, self.passed = kernel.arg_names, [*numbers, *constants]
+        self.grid, self.tensors, self.numbers, self.constants, self.plan = grid, tensors, numbers, constants, chosen
+        self.enqueue = lambda *tensors: None
+        Recorder.made.append(self)
+
+
+@pytest.fixture
+def on_an_h200(monkeypatch):
+    """Calls are planned as on an H200; nothing is compiled or run."""
+    monkeypatch.setattr(prepare, "gpu_of", lambda index: H200)
+    monkeypatch.setattr(prepare, "Launch", Recorder)
+    monkeypatch.setattr(Recorder, "made", [])
+
+
+@pytest.mark.parametrize("kernel", ["cluster", "tile", "two_pass"])
+@pytest.mark.parametrize("mode", ["forward", "backward"])
+def test_kernels_are_given_their_arguments_in_their_order(on_an_h200, kernel, mode):
+    x = torch.empty(40, 16384, dtype=torch.float16)
+    if mode == "forward":
+        prepare_forward(x, -1, 0.5, None, False, True, {"kernel": kernel})
+    else:
+        prepare_backward(x, x, -1, 0.5, False, {"kernel": kernel})
+    [made] = Recorder.made
+    assert made.plan.kernel == kernel and made.names[3:] == made.passed
+    first, _, third = made.names[:3]  # the output is the second
+    assert (first, third) == (("x_ptr", "mask_ptr") if mode == "forward" else ("dy_ptr", "y_ptr"))
+    assert (made.tensors[2] is None) == (mode == "forward")
+
+
+def rows_of_16384(*shape):
+    return torch.empty(*shape, 16384, dtype=torch.float16)
+
+
+@pytest.mark.parametrize(
+    "x, stride",
+    [
+        (rows_of_16384(40), 16384),
+        (rows_of_16384(2, 4, 5), 16384),
+        (rows_of_16384(80)[::2], 32768),
+        (rows_of_16384(1).expand(40, 16384), 0),
+        (torch.empty(40, 16400, dtype=torch.float16)[:, 8:-8], 16400),
+        (torch.empty(16384, 40, dtype=torch.float16).t(), 16384),
+        (rows_of_16384(), 0),
+    ],
+)
+def test_rows_one_stride_apart_are_clusters(on_an_h200, x, stride):
+    for prepared in (
+        prepare_forward(x, -1, 2.0**90, None, False, True, {}),
+        prepare_backward(x, torch.empty(x.shape, dtype=x.dtype), -1, -3.0, False, {}),
+    ):
+        made = Recorder.made[-1]
+        assert prepared.plan.kernel == "cluster" and made.grid == max(1, x.numel() // 16384)
+        assert next(iter(made.numbers.values())) == stride and made.constants["EXACT"]
+
+
+def test_other_calls_are_not(on_an_h200):
+    """Rows that one stride does not reach or of other alignment, masks, and scales to be applied before the maximum."""
+    x, four = rows_of_16384(40), rows_of_16384(2, 4, 6)[:, :, :5]
+    calls = [(x, scale, None, False) for scale in (0.0, -1.0, 2.0**91, 2.0**-91)]
+    calls += [(x, None, torch.ones(40, 16384, dtype=torch.bool), False), (four, None, None, False)]
+    calls += [(rows_of_16384(2, 4, 5), None, None, True), (torch.empty(40, 16385).half()[:, 1:], None, None, False)]
+    for tensor, scale, mask, causal in calls:
+        assert prepare_forward(tensor, -1, scale, mask, causal, False, {}).plan.kernel == "tile"
+    assert prepare_backward(four, torch.empty(four.shape).half(), -1, None, False, {}).plan.kernel == "tile"
+    with pytest.raises(ValueError, match="a scale from"):
+        prepare_forward(x, -1, -1.0, None, False, False, {"kernel": "cluster"})
 
 
 # Each number of programs and of warps, whole rows and ragged ones, programs without a column, packed or not.
