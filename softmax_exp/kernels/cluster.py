@@ -9,12 +9,12 @@ who may not be running. Needs Hopper or later.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from softmax_exp.kernels.cluster_plan import MOST_PROGRAMS
 from softmax_exp.kernels.long_rows_shared import pack_product
 from softmax_exp.kernels.long_rows_tiles import NEG_INF, held, reference_of
 from softmax_exp.kernels.long_rows_words import pack, unpack
 from softmax_exp.kernels.tile import divide, exp_of_difference, exponent_of, power, reciprocal_of
 
-MOST_PROGRAMS = 16
 # The words of the cluster, and a barrier that counts their bytes ($2): declared outside braces, since `EXCHANGE` and
 # `RECEIVE` name them too. Others may write here once all programs have begun, for which `EXCHANGE` waits.
 PREPARE = gl.constexpr(f"""
