@@ -224,6 +224,8 @@ def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int
         return changed
     if (changed.kernel == "cluster") != (changed.programs > 1):
         raise ValueError("programs is 2, 4, 8 or 16 for kernel=cluster, 1 for others")
+    if changed.programs > 1 and (changed.rotated or changed.queries):
+        raise ValueError("rotated and queries are for kernel=tile, not for clusters; leave them out")
     side_by_side = 32 * changed.num_warps * 16 // itemsize
     if changed.programs > 1 and (changed.rows > 1 or changed.rest or changed.cols < side_by_side):
         raise ValueError(

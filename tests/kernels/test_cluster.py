@@ -82,6 +82,8 @@ def test_overrides_name_the_kernel_or_are_of_the_tile():
         (dict(programs=3), "1, 2, 4, 8 or 16"),
         (dict(programs=4, rows=2), "rows=1"),
         (dict(programs=4, rest=8192), "rest=0"),
+        (dict(programs=4, rotated=True), "kernel=tile"),
+        (dict(programs=4, queries=8), "kernel=tile"),
         (dict(programs=16, num_warps=16), "side by side, 4096, not 2048"),
         (dict(programs=4, cols=1024, num_warps=4), "4 programs of cols .4096. must hold a row of 32768"),
         (dict(programs=16, cols=2**17), "1 x 131072 x 16. must not exceed"),
