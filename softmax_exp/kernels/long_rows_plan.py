@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from softmax_exp.kernels.gpu import H200, Gpu, next_power_of_2, reads_of
 
-MIN_COLUMNS = 32769
 DESIGNS = ("shared", "held", "partial")
 # A row's; the hash by which waiting programs share the missing ones leaves 11 bits to a chunk's number.
 MAX_CHUNKS = 1024

@@ -72,13 +72,15 @@ def plan(
     mask: str = "none",
     access: str = "aligned",
     gpu: Gpu = H200,
+    clusters: bool = True,
     **overrides: int | str,
 ) -> Plan:
     """The plan for n_rows rows of n_cols elements of `itemsize` bytes (2 or 4).
 
     mode: `forward` or `backward`. mask: `none`, `causal`, `additive`, `boolean`, or `causal+additive` and the like.
-    access: see `Plan`. Overrides are of a `tile` where it could be one or a `cluster`, unless they name the kernel or
-    programs. ValueError for rows too long and for an override that is unknown or out of range.
+    access: see `Plan`. clusters: whether the call is one for clusters: rows one stride apart, and a scale that may be
+    applied in the exponent. Overrides are of a `tile` where it could be one or a `cluster`, unless they name the kernel
+    or programs. ValueError for rows too long and for an override that is unknown or out of range.
     """
     if not 1 <= n_cols <= MAX_COLUMNS:
         raise ValueError(f"rows must have 1 to {MAX_COLUMNS:,} elements, not {n_cols:,}")
@@ -89,7 +91,8 @@ def plan(
     queries = 512 if mask not in ("none", "causal") else 0
     reads = str(overrides.get("reads", reads_of(n_rows * n_cols * itemsize, mode, gpu)))
     cluster = cluster_of(n_rows, n_cols, itemsize, mode, int(overrides.get("programs", 0)))
-    possible = (mask, access) == ("none", "aligned") and gpu.cluster >= MOST_PROGRAMS and n_rows <= MOST_ROWS
+    possible = clusters and (mask, access) == ("none", "aligned")
+    possible = possible and gpu.cluster >= MOST_PROGRAMS and n_rows <= MOST_ROWS
     if "kernel" in overrides:
         kernel = overrides["kernel"]
     elif "programs" in overrides:

@@ -17,7 +17,6 @@ import torch
 from softmax_exp.kernels import backward, cluster, forward, two_pass
 from softmax_exp.kernels.checks import LARGEST_SCALE, LEAST_SCALE, check_options
 from softmax_exp.kernels.eager import eager_backward, eager_forward
-from softmax_exp.kernels.gpu import Gpu
 from softmax_exp.kernels.launch import INTERPRETED, Launch, gpu_of
 from softmax_exp.kernels.long_rows_call import LongRowsCall, long_rows_backward, long_rows_forward
 from softmax_exp.kernels.plan import Plan, plan
@@ -127,14 +126,12 @@ def prepare_forward(
     mask_kind = kind if not causal else "causal" if kind == "none" else f"causal+{kind}"
     # Others, and those <= 0, must be applied before the maximum is taken (and -inf * 0 is NaN in the exponent).
     in_exponent = scale is None or LEAST_SCALE <= scale <= LARGEST_SCALE
-    gpu = _gpu_for(x.get_device(), rows.flat and in_exponent)
-    chosen = plan(n_rows, n_cols, x.element_size(), "forward", mask_kind, access, gpu, **overrides)
+    gpu, clusters = gpu_of(x.get_device()), rows.flat and in_exponent
+    chosen = plan(n_rows, n_cols, x.element_size(), "forward", mask_kind, access, gpu, clusters, **overrides)
     back = functools.partial(move_back, shape=x.shape, dim=dim)
     if chosen.kernel == "cluster":
-        numbers = {"x_stride": rows.strides[0][2], "n_cols": n_cols, "scale": 1.0 if scale is None else float(scale)}
-        constants = _cluster_constants(chosen, n_cols, x.element_size(), {"SAFE": safe})
-        tensors = (x_std, x_std, None)
-        launch = Launch(cluster.cluster_forward, n_rows, tensors, numbers, constants, chosen, x.get_device())
+        stride = {"x_stride": rows.strides[0][2]}
+        launch = _cluster_launch(cluster.cluster_forward, (x_std, x_std, None), stride, scale, {"SAFE": safe}, chosen)
         return Prepared(chosen, launch, x_std, None if x_std is x else to_standard, back)
     if chosen.kernel == "long_rows":
         spread = None
@@ -194,14 +191,12 @@ def prepare_backward(
     vector = 16 // dy.element_size()
     n_rows, n_cols = rows.n_rows, dy_std.shape[-1]
     access = access_of(rows, n_cols, [lead(dy_std)], vector)
-    gpu, kind = _gpu_for(dy.get_device(), rows.flat), "causal" if causal else "none"
-    chosen = plan(n_rows, n_cols, dy.element_size(), "backward", kind, access, gpu, **overrides)
+    gpu, kind = gpu_of(dy.get_device()), "causal" if causal else "none"
+    chosen = plan(n_rows, n_cols, dy.element_size(), "backward", kind, access, gpu, rows.flat, **overrides)
     back = functools.partial(move_back, shape=y.shape, dim=dim)
     if chosen.kernel == "cluster":
-        numbers = {"dy_stride": rows.strides[0][2], "n_cols": n_cols, "scale": 1.0 if scale is None else float(scale)}
-        constants = _cluster_constants(chosen, n_cols, dy.element_size(), {})
-        tensors = (dy_std, dy_std, y_std)
-        launch = Launch(cluster.cluster_backward, n_rows, tensors, numbers, constants, chosen, dy.get_device())
+        stride = {"dy_stride": rows.strides[0][2]}
+        launch = _cluster_launch(cluster.cluster_backward, (dy_std, dy_std, y_std), stride, scale, {}, chosen)
         return Prepared(chosen, launch, y_std, None if dy_std is dy and y_std is y else to_standard, back)
     if chosen.kernel == "long_rows":
         spread = None
@@ -230,22 +225,29 @@ def prepare_backward(
     return Prepared(chosen, launch, y_std, to_standard, back)
 
 
-def _gpu_for(device: int, in_clusters: bool) -> Gpu:
-    """The GPU as the plan is to see it. in_clusters: whether clusters can compute the call."""
-    return gpu_of(device) if in_clusters else dataclasses.replace(gpu_of(device), cluster=1)
-
-
-def _cluster_constants(chosen: Plan, n_cols: int, itemsize: int, safe: dict[str, bool]) -> dict[str, Any]:
-    return {
+def _cluster_launch(
+    kernel: Any,
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
+    stride: dict[str, int],
+    scale: float | None,
+    safe: dict[str, bool],
+    chosen: Plan,
+) -> Launch:
+    """The launch of rows that are a cluster's each; `stride` is from one row of the first tensor to the next."""
+    first = tensors[0]
+    n_cols, vector = first.shape[-1], 16 // first.element_size()
+    numbers = {**stride, "n_cols": n_cols, "scale": 1.0 if scale is None else float(scale)}
+    constants = {
         "PROGRAMS": chosen.programs,
         "COLS": chosen.cols,
-        "VECTOR": 16 // itemsize,
+        "VECTOR": vector,
         "EXACT": chosen.programs * chosen.cols == n_cols,
         "PACKED": chosen.packed,
         "READS": chosen.reads,
         **safe,
-        "LAYOUT": cluster.layout_of(chosen.programs, 16 // itemsize, chosen.num_warps),
+        "LAYOUT": cluster.layout_of(chosen.programs, vector, chosen.num_warps),
     }
+    return Launch(kernel, first.numel() // n_cols, tensors, numbers, constants, chosen, first.get_device())
 
 
 def _row_numbers(rows: Rows, n_cols: int) -> dict[str, int | float]:

@@ -24,6 +24,16 @@ def oracle(x, dim=-1, scale=None, mask=None, causal=False):
     return torch.softmax(logits, dim)
 
 
+def assert_gradient_close(dx, dy, y, scale=1.0):
+    """dx within rounding of y * (dy - sum(dy * y)) * scale, whose sum carries a float32 rounding of its size."""
+    y64, dy64 = y.double(), dy.double()
+    expected = y64 * (dy64 - (dy64 * y64).sum(-1, keepdim=True)) * scale
+    slack = y64.abs() * (dy64 * y64).abs().sum(-1, keepdim=True) * 2**-20
+    eps = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-22}[dx.dtype]
+    allowed = expected.abs() * eps + slack + 2**-24 * (dx.dtype == torch.float16)
+    assert ((dx.double() - expected).abs() <= allowed).all()
+
+
 def assert_close(y, expected, dtype):
     """y within rounding to dtype plus a few float32 roundings of `expected` (float64), NaN exactly where it has NaN."""
     assert y.dtype == dtype and y.shape == expected.shape and y.is_contiguous()
