@@ -75,7 +75,8 @@ def check(
 ) -> float:
     """Forward and gradient of one tensor: the largest difference from eager's."""
     plan = prepare_forward(x, -1, scale, mask, causal, safe, {}).describe()
-    ran.add(" ".join(str(plan[key]) for key in ("kernel", "design", "access") if key in plan))
+    kind = [str(plan[key]) for key in ("kernel", "design", "access") if key in plan]
+    ran.add(" ".join(kind + ["several a row"] * (plan.get("clusters", 1) > 1)))
     leaf, other = x.detach().clone().requires_grad_(), x.detach().clone().requires_grad_()
     y = softmax(leaf, scale=scale, mask=mask, causal=causal, safe=safe)
     expected = eager_forward(other, -1, scale, mask, causal, safe)

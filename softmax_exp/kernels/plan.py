@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softmax_exp.kernels.cluster_plan import MOST_PROGRAMS, MOST_ROWS, cluster_of, suits_cluster
+from softmax_exp.kernels.cluster_plan import MOST_PROGRAMS, MOST_ROWS, MOST_WARPS, cluster_of, suits_cluster
 from softmax_exp.kernels.gpu import H200, Gpu, next_power_of_2, reads_of
 
 MAX_COLUMNS = 2**30
@@ -35,7 +35,8 @@ class Plan:
     access: `aligned`: rows begin and end at 16-byte boundaries; `shifted`: they do not, but those of all tensors
     alike, so that all but their ends can be moved 16 bytes at a time; `scalar`: neither.
     reads: the eviction policy of what is read: `evict_last`, or "" for the usual one.
-    programs: those that share a row: 2 to 16 in a `cluster`, else 1.
+    programs: those that hold a row together: 2 to 16 in a `cluster`, else 1.
+    clusters: those of a row: 1, or 2 or 4 that read it all each and write a part, for a row or two; 1 if no `cluster`.
     """
 
     kernel: str
@@ -51,6 +52,7 @@ class Plan:
     access: str
     reads: str
     programs: int = 1
+    clusters: int = 1
 
     def lanes(self, itemsize: int) -> int:
         """Columns that the program's threads hold side by side, a 16-byte vector each, before their next ones."""
@@ -60,7 +62,7 @@ class Plan:
 
 OVERRIDES = (
     "kernel", "rows", "cols", "rest", "num_warps", "num_stages", "packed", "max_registers", "rotated", "queries",
-    "reads", "programs",
+    "reads", "programs", "clusters",
 )  # fmt: skip
 
 
@@ -72,15 +74,15 @@ def plan(
     mask: str = "none",
     access: str = "aligned",
     gpu: Gpu = H200,
-    clusters: bool = True,
+    clusterable: bool = True,
     **overrides: int | str,
 ) -> Plan:
     """The plan for n_rows rows of n_cols elements of `itemsize` bytes (2 or 4).
 
     mode: `forward` or `backward`. mask: `none`, `causal`, `additive`, `boolean`, or `causal+additive` and the like.
-    access: see `Plan`. clusters: whether the call is one for clusters: rows one stride apart, and a scale that may be
-    applied in the exponent. Overrides are of a `tile` where it could be one or a `cluster`, unless they name the kernel
-    or programs. ValueError for rows too long and for an override that is unknown or out of range.
+    access: see `Plan`. clusterable: whether the call is one for clusters: rows one stride apart, and a scale that may
+    be applied in the exponent. Overrides are of a `tile` where it could be one or a `cluster`, unless they name the
+    kernel, programs or clusters. ValueError for rows too long and for an override that is unknown or out of range.
     """
     if not 1 <= n_cols <= MAX_COLUMNS:
         raise ValueError(f"rows must have 1 to {MAX_COLUMNS:,} elements, not {n_cols:,}")
@@ -91,11 +93,11 @@ def plan(
     queries = 512 if mask not in ("none", "causal") else 0
     reads = str(overrides.get("reads", reads_of(n_rows * n_cols * itemsize, mode, gpu)))
     cluster = cluster_of(n_rows, n_cols, itemsize, mode, int(overrides.get("programs", 0)))
-    possible = clusters and (mask, access) == ("none", "aligned")
+    possible = clusterable and (mask, access) == ("none", "aligned")
     possible = possible and gpu.cluster >= MOST_PROGRAMS and n_rows <= MOST_ROWS
     if "kernel" in overrides:
         kernel = overrides["kernel"]
-    elif "programs" in overrides:
+    elif "programs" in overrides or "clusters" in overrides:
         kernel = "cluster"
     elif possible and overrides.keys() <= {"reads"} and suits_cluster(cluster, n_rows, n_cols, itemsize, mode, reads):
         kernel = "cluster"
@@ -106,11 +108,13 @@ def plan(
             raise ValueError(
                 f"clusters are for up to {MOST_ROWS:,} rows, one stride apart, that begin and end at 16-byte "
                 "boundaries, without a mask, with a scale from 2^-90 to 2^90 (forward), on GPUs of compute capability "
-                f"9.0 with 100 SMs and more; not for {n_rows:,} {access} rows, mask {mask}, {gpu}. Leave out kernel "
-                "and programs"
+                f"9.0 with 100 SMs and more; not for {n_rows:,} {access} rows, mask {mask}, {gpu}. Leave out kernel, "
+                "programs and clusters"
             )
-        warps, packed = cluster.num_warps, cluster.packed
-        chosen = Plan("cluster", 1, cluster.cols, 0, warps, 1, packed, 0, False, 0, access, reads, cluster.programs)
+        chosen = Plan(
+            "cluster", 1, cluster.cols, 0, cluster.num_warps, 1, cluster.packed, 0, False, 0, access, reads,
+            cluster.programs, cluster.clusters,
+        )  # fmt: skip
     elif kernel == "two_pass":
         chosen = Plan("two_pass", 1, 4096, 0, 8, 2, False, 0, False, queries, access, "")
     elif kernel == "long_rows":
@@ -128,7 +132,7 @@ def plan(
         columns = next_power_of_2(width)
         chosen = Plan("tile", rows, columns, 0, warps, 1, packed, registers, rotated, queries, access, reads)
         chosen = _with_rest(chosen, width, itemsize)
-    return _with_overrides(chosen, overrides, width, itemsize)
+    return _with_overrides(chosen, overrides, width, itemsize, mode)
 
 
 def _kernel(row_bytes: int, itemsize: int, mode: str, mask: str, gpu: Gpu) -> str:
@@ -152,7 +156,7 @@ def _tile(
     if size < _KIB:
         if (size, itemsize) == (512, 4):
             return (4, 1, False) if mode == "forward" else (16, 4, False)
-        return 4096 // size, 4, False
+        return 4096 // size, 8 if small and (mode, itemsize) == ("backward", 2) else 4, False
     if access == "shifted":
         # Every warp of a row computes its ends: 2 to 4 KiB of a row a warp, so that they are few.
         most = 16 if itemsize == 4 or size > 32 * _KIB else 4
@@ -217,24 +221,20 @@ def _check_overrides(overrides: Mapping[str, int | str]) -> None:
             raise ValueError(f"{key} must be {allowed}, not {value!r}")
 
 
-def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int, itemsize: int) -> Plan:
+def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int, itemsize: int, mode: str) -> Plan:
+    # What is chosen for the plan's own tile and warps does not go with others.
     rest = 0 if overrides.get("cols", chosen.cols) != chosen.cols else chosen.rest
-    fields: dict[str, int | str] = {"rest": rest, **overrides}
+    clusters = 1 if overrides.keys() & {"cols", "num_warps", "packed"} else chosen.clusters
+    fields: dict[str, int | str] = {"rest": rest, "clusters": clusters, **overrides}
     changed = dataclasses.replace(chosen, **fields)  # type: ignore[arg-type]
+    if changed.kernel == "cluster":
+        _check_cluster(changed, mode, itemsize)
+    elif changed.programs * changed.clusters > 1:
+        raise ValueError("programs and clusters are 1 for kernels other than kernel=cluster; leave them out")
     if changed.kernel == "two_pass":
         return dataclasses.replace(changed, rows=1, rest=0, packed=False, cols=max(changed.cols, 16 // itemsize))
     if changed.kernel == "long_rows":
         return changed
-    if (changed.kernel == "cluster") != (changed.programs > 1):
-        raise ValueError("programs is 2, 4, 8 or 16 for kernel=cluster, 1 for others")
-    if changed.programs > 1 and (changed.rotated or changed.queries):
-        raise ValueError("rotated and queries are for kernel=tile, not for clusters; leave them out")
-    side_by_side = 32 * changed.num_warps * 16 // itemsize
-    if changed.programs > 1 and (changed.rows > 1 or changed.rest or changed.cols < side_by_side):
-        raise ValueError(
-            f"a program of a cluster has rows=1 and rest=0, not {changed.rows} and {changed.rest}, and at least the "
-            f"columns that {changed.num_warps} warps hold side by side, {side_by_side}, not {changed.cols}"
-        )
     if changed.programs * changed.cols + changed.rest < width:
         held = "cols + rest" if changed.programs == 1 else f"{changed.programs} programs of cols"
         raise ValueError(f"{held} ({changed.programs * changed.cols + changed.rest}) must hold a row of {width}")
@@ -247,6 +247,23 @@ def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int
     if changed.packed and itemsize != 2:
         raise ValueError("packed is for elements of 2 bytes")
     return changed
+
+
+def _check_cluster(chosen: Plan, mode: str, itemsize: int) -> None:
+    """ValueError for what a cluster would not heed, or cannot be."""
+    if chosen.programs == 1:
+        raise ValueError("programs is 2, 4, 8 or 16 for kernel=cluster, not 1")
+    if chosen.rotated or chosen.queries:
+        raise ValueError("rotated and queries are for kernel=tile, not for clusters; leave them out")
+    if chosen.clusters > 1 and (mode == "backward" or chosen.packed):
+        raise ValueError("several clusters of a row are for forward and packed=false; leave out clusters, or packed")
+    least = 32 * chosen.num_warps * chosen.clusters * 16 // itemsize
+    if chosen.rows > 1 or chosen.rest or chosen.num_warps > MOST_WARPS or chosen.cols < least:
+        raise ValueError(
+            f"a program of a cluster has rows=1, rest=0 and at most {MOST_WARPS} warps, not {chosen.rows}, "
+            f"{chosen.rest} and {chosen.num_warps}, and at least the columns that its warps write side by side, "
+            f"{least} of a row of {chosen.clusters} clusters, not {chosen.cols}"
+        )
 
 
 def _is_power(value: object) -> bool:
@@ -264,6 +281,7 @@ _ALLOWED = {
     "rotated": ("true or false", lambda value: value in (False, True)),
     "queries": ("0 or a power of two", lambda value: value == 0 or _is_power(value)),
     "programs": ("1, 2, 4, 8 or 16", lambda value: value in (1, 2, 4, 8, 16)),
+    "clusters": ("1, 2 or 4", lambda value: value in (1, 2, 4)),
     "reads": ('"" or evict_last', lambda value: value in ("", "evict_last")),
     "max_registers": ("0 or 16 to 255", lambda value: value == 0 or value in range(16, 256)),
 }

@@ -126,12 +126,12 @@ def prepare_forward(
     mask_kind = kind if not causal else "causal" if kind == "none" else f"causal+{kind}"
     # Others, and those <= 0, must be applied before the maximum is taken (and -inf * 0 is NaN in the exponent).
     in_exponent = scale is None or LEAST_SCALE <= scale <= LARGEST_SCALE
-    gpu, clusters = gpu_of(x.get_device()), rows.flat and in_exponent
-    chosen = plan(n_rows, n_cols, x.element_size(), "forward", mask_kind, access, gpu, clusters, **overrides)
+    gpu, clusterable = gpu_of(x.get_device()), rows.flat and in_exponent
+    chosen = plan(n_rows, n_cols, x.element_size(), "forward", mask_kind, access, gpu, clusterable, **overrides)
     back = functools.partial(move_back, shape=x.shape, dim=dim)
     if chosen.kernel == "cluster":
-        stride = {"x_stride": rows.strides[0][2]}
-        launch = _cluster_launch(cluster.cluster_forward, (x_std, x_std, None), stride, scale, {"SAFE": safe}, chosen)
+        stride, more = {"x_stride": rows.strides[0][2]}, {"SAFE": safe, "CLUSTERS": chosen.clusters}
+        launch = _cluster_launch(cluster.cluster_forward, (x_std, x_std, None), stride, scale, more, chosen)
         return Prepared(chosen, launch, x_std, None if x_std is x else to_standard, back)
     if chosen.kernel == "long_rows":
         spread = None
@@ -230,13 +230,14 @@ def _cluster_launch(
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
     stride: dict[str, int],
     scale: float | None,
-    safe: dict[str, bool],
+    more: dict[str, bool | int],
     chosen: Plan,
 ) -> Launch:
-    """The launch of rows that are a cluster's each; `stride` is from one row of the first tensor to the next."""
+    """The launch of rows of clusters. stride: from one row of the first tensor to the next; more: other constants."""
     first = tensors[0]
     n_cols, vector = first.shape[-1], 16 // first.element_size()
     numbers = {**stride, "n_cols": n_cols, "scale": 1.0 if scale is None else float(scale)}
+    layout, words = cluster.layouts_of(chosen.programs, vector, chosen.num_warps)
     constants = {
         "PROGRAMS": chosen.programs,
         "COLS": chosen.cols,
@@ -244,10 +245,13 @@ def _cluster_launch(
         "EXACT": chosen.programs * chosen.cols == n_cols,
         "PACKED": chosen.packed,
         "READS": chosen.reads,
-        **safe,
-        "LAYOUT": cluster.layout_of(chosen.programs, vector, chosen.num_warps),
+        **more,
+        "WARPS": chosen.num_warps,
+        "LAYOUT": layout,
+        "WORDS": words,
     }
-    return Launch(kernel, first.numel() // n_cols, tensors, numbers, constants, chosen, first.get_device())
+    grid = first.numel() // n_cols * chosen.clusters
+    return Launch(kernel, grid, tensors, numbers, constants, chosen, first.get_device())
 
 
 def _row_numbers(rows: Rows, n_cols: int) -> dict[str, int | float]:

@@ -31,6 +31,7 @@ def build(
     queries: int | None = None,
     reads: str | None = None,
     programs: int | None = None,
+    clusters: int | None = None,
 ) -> Callable[..., torch.Tensor]:
     """Our softmax for a case. The arguments, which `kernels/plan.py` explains, replace fields of its plan.
 

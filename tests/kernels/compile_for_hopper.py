@@ -49,8 +49,8 @@ def compile_one(kernel: str, dtype: str, options: dict, constants: dict) -> dict
     function = KERNELS[kernel]
     constants = DEFAULTS | constants
     if "PROGRAMS" in constants:
-        layout = constants["PROGRAMS"], constants["VECTOR"], options["num_warps"]
-        constants["LAYOUT"] = cluster.layout_of(*layout)
+        lying = constants["PROGRAMS"], constants["VECTOR"], options["num_warps"]
+        constants["LAYOUT"], constants["WORDS"] = cluster.layouts_of(*lying)
     signature, constexprs, attributes = {}, {}, {}
     for index, parameter in enumerate(function.params):
         name = parameter.name

@@ -25,7 +25,8 @@ def test_clusters_hold_their_rows(mode, itemsize, n_rows):
         if chosen.kernel == "cluster":
             assert chosen.programs in (2, 4, 8, 16) and chosen.programs * chosen.cols >= n_cols
             assert chosen.cols * itemsize <= 32 * 2**10
-            assert chosen.cols * itemsize >= 512 * chosen.num_warps, "a vector for each thread"
+            assert chosen.cols * itemsize >= 512 * chosen.num_warps * chosen.clusters, "a vector for each thread"
+            assert chosen.clusters == 1 or (mode == "forward" and n_rows * chosen.clusters <= 8)
             assert not chosen.packed or itemsize == 2
 
 
@@ -39,10 +40,10 @@ def test_where_clusters_are_planned():
     assert kernels("forward", 2, 8192) == ["cluster", "cluster", "tile"]
     assert kernels("forward", 2, 16384) == ["cluster", "cluster", "tile"]
     assert kernels("forward", 2, 32768) == ["cluster", "cluster", "cluster"]
-    assert kernels("forward", 4, 131072) == ["long_rows", "cluster", "cluster"]
-    assert kernels("forward", 2, 131072) == ["cluster", "cluster", "long_rows"]
-    assert kernels("forward", 2, 2**18) == ["long_rows", "long_rows", "long_rows"]
-    assert kernels("backward", 2, 2**18) == ["long_rows"] * 3
+    assert kernels("forward", 4, 131072) == ["cluster", "cluster", "cluster"]
+    assert kernels("forward", 2, 131072) == ["cluster", "cluster", "cluster"]
+    assert kernels("forward", 2, 2**18) == ["cluster", "long_rows", "long_rows"]
+    assert kernels("forward", 4, 2**18) == kernels("backward", 2, 2**18) == ["long_rows"] * 3
     assert kernels("backward", 4, 8192) == ["cluster", "cluster", "cluster"]
     assert kernels("forward", 2, 2**19) == ["long_rows"] * 3
 
@@ -50,19 +51,20 @@ def test_where_clusters_are_planned():
 def test_where_they_cannot_be():
     for other in (dict(access="shifted"), dict(mask="causal"), dict(gpu=Gpu(cluster=1))):
         assert "cluster" not in kernels("forward", 2, 32768, **other)
-    assert [plan(n, 32768, 2).kernel for n in (2**20, 2**20 + 1)] == ["cluster", "tile"]
+    assert [plan(n, 32768, 2).kernel for n in (2**25 - 1, 2**25)] == ["cluster", "tile"]
     assert kernels("forward", 2, 40000)[-1] == "long_rows", "too little of its registers would be filled"
 
 
-def test_ragged_parts_of_32_kib_are_of_4_warps_forward_and_not_taken_backward():
-    """A vocabulary of 128,256 in float32: with a mask its parts take more registers, and 8 warps lost 6 %."""
-    forward = [plan(n_rows, 128256, 4) for n_rows in (40, 64, 2048)]
-    assert [(p.kernel, p.programs, p.cols, p.num_warps) for p in forward] == [
-        ("cluster", 16, 8192, 8), ("cluster", 16, 8192, 4), ("cluster", 16, 8192, 4),
-    ]  # fmt: skip
-    assert plan(2048, 131072, 4).num_warps == 8
-    assert [plan(487, n_cols, 4, "backward").kernel for n_cols in (128256, 131072)] == ["long_rows", "cluster"]
-    assert plan(974, 128256, 2, "backward").kernel == "cluster", "parts of 16 KiB"
+def test_a_row_or_two_have_several_clusters():
+    def clusters(n_cols, itemsize):
+        chosen = [plan(n_rows, n_cols, itemsize) for n_rows in (1, 2, 3, 4, 8)]
+        assert {p.kernel for p in chosen} == {"cluster"}
+        return [p.clusters for p in chosen]
+
+    assert clusters(131072, 2) == clusters(131072, 4) == clusters(262144, 2) == clusters(65536, 4) == [4, 2, 1, 1, 1]
+    assert clusters(65536, 2) == clusters(32000, 4) == [4, 4, 2, 2, 1], "programs of 4 warps"
+    assert clusters(32000, 2) == clusters(8192, 4) == [1] * 5, "too little for a warp to write"
+    assert plan(1, 131072, 2, "backward").clusters == 1
 
 
 def test_overrides_name_the_kernel_or_are_of_the_tile():
@@ -72,24 +74,32 @@ def test_overrides_name_the_kernel_or_are_of_the_tile():
     assert (chosen.kernel, chosen.programs, chosen.cols, chosen.num_warps) == ("cluster", 16, 2048, 2)
     assert plan(8, 128, 2, kernel="cluster", num_warps=1, cols=256).programs == 2
     assert cluster_of(8192, 32768, 2, "forward", 2).cols == 16384
+    assert plan(8, 131072, 2, clusters=2).clusters == 2
+    assert plan(1, 131072, 2, kernel="cluster", num_warps=16).clusters == 1, "chosen for other warps"
 
 
 @pytest.mark.parametrize(
     "overrides, message",
     [
         (dict(kernel="cluster", programs=1), "programs is 2, 4, 8 or 16"),
-        (dict(kernel="tile", programs=4), "programs is 2, 4, 8 or 16"),
+        (dict(kernel="tile", programs=4), "programs and clusters are 1"),
+        (dict(kernel="long_rows", clusters=2), "programs and clusters are 1"),
+        (dict(clusters=8), "clusters must be 1, 2 or 4, not 8"),
+        (dict(clusters=2, mode="backward"), "for forward and packed=false"),
+        (dict(clusters=2, packed=True), "for forward and packed=false"),
+        (dict(n_rows=1, programs=16, clusters=4, num_warps=8), "side by side, 8192 of a row of 4 clusters, not 2048"),
+        (dict(programs=2, num_warps=32), "at most 16 warps, not 1, 0 and 32"),
         (dict(programs=3), "1, 2, 4, 8 or 16"),
         (dict(programs=4, rows=2), "rows=1"),
         (dict(programs=4, rest=8192), "rest=0"),
         (dict(programs=4, rotated=True), "kernel=tile"),
         (dict(programs=4, queries=8), "kernel=tile"),
-        (dict(programs=16, num_warps=16), "side by side, 4096, not 2048"),
+        (dict(programs=16, num_warps=16), "side by side, 4096 of a row of 1 clusters, not 2048"),
         (dict(programs=4, cols=1024, num_warps=4), "4 programs of cols .4096. must hold a row of 32768"),
         (dict(programs=16, cols=2**17), "1 x 131072 x 16. must not exceed"),
         (dict(programs=4, access="shifted"), "16-byte boundaries"),
         (dict(programs=4, gpu=Gpu(cluster=1)), "compute capability 9.0"),
-        (dict(programs=4, n_rows=2**20 + 1), "up to 1,048,576 rows"),
+        (dict(programs=4, n_rows=2**25), "up to 33,554,431 rows"),
     ],
 )
 def test_bad_clusters(overrides, message):
@@ -171,9 +181,10 @@ def test_other_calls_are_not(on_an_h200):
         prepare_forward(x, -1, -1.0, None, False, False, {"kernel": "cluster"})
 
 
-# Each number of programs and of warps, whole rows and ragged ones, programs without a column, packed or not.
+# Each number of programs, warps and clusters, whole rows and ragged ones, programs without a column, packed or not.
 SHAPES = [(40, 65536), (40, 50_000), (5, 131072), (7, 33_000), (3, 8192), (600, 16384), (1100, 8192), (300, 32768)]
-SHAPES += [(40, 20480), (1, 4104), (200, 131072), (300, 8192), (64, 128256)]
+SHAPES += [(40, 20480), (1, 4104), (200, 131072), (300, 8192), (64, 128256), (2, 131072), (2, 36_000), (1, 65544)]
+SHAPES += [(100, 65536), (300, 65536)]
 
 
 def hard(n_rows, n_cols, dtype):
@@ -211,17 +222,22 @@ def test_gradients(n_rows, n_cols, dtype):
 
 def test_each_choice_of_the_plan_was_run_above():
     found = {
-        (chosen.programs, chosen.num_warps, chosen.packed, mode)
+        (chosen.programs, chosen.num_warps, chosen.packed, chosen.clusters, mode)
         for mode in ("forward", "backward")
         for size in (2, 4)
         for n_rows, n_cols in SHAPES
         for chosen in [plan(n_rows, n_cols, size, mode)]
         if chosen.kernel == "cluster"
     }
-    assert {(programs, mode) for programs, _, _, mode in found} >= {
+    assert {(programs, mode) for programs, _, _, _, mode in found} == {
         (programs, mode) for programs in (2, 4, 8, 16) for mode in ("forward", "backward")
     }
-    assert {(warps, packed) for _, warps, packed, _ in found} == {(w, p) for w in (4, 8) for p in (False, True)}
+    assert {(warps, packed) for _, warps, packed, _, _ in found} == {
+        (4, False), (8, False), (4, True), (8, True), (16, True),
+    }  # fmt: skip
+    assert {(clusters, mode) for _, _, _, clusters, mode in found} == {
+        (1, "forward"), (2, "forward"), (4, "forward"), (1, "backward"),
+    }  # fmt: skip
 
 
 @on_the_gpu

@@ -44,7 +44,7 @@ def cluster_case(n_rows, n_cols, mode="forward", dtype="fp16"):
     chosen = plan(n_rows, n_cols, itemsize, mode)
     constants = dict(
         PROGRAMS=chosen.programs, COLS=chosen.cols, VECTOR=16 // itemsize, PACKED=chosen.packed, READS=chosen.reads,
-        EXACT=n_cols == chosen.programs * chosen.cols,
+        EXACT=n_cols == chosen.programs * chosen.cols, WARPS=chosen.num_warps, CLUSTERS=chosen.clusters,
     )  # fmt: skip
     options = dict(num_warps=chosen.num_warps, num_ctas=chosen.programs)
     return [f"{chosen.kernel}_{mode}", dtype, options, constants]
@@ -86,7 +86,9 @@ CASES = {
     "1048576": long_case(256, 1 << 20),
     "1048576 fp32": long_case(256, 1 << 20, dtype="fp32"),
     "4194304 fp32": long_case(64, 1 << 22, dtype="fp32"),
-    "cluster": cluster_case(1, 131072),
+    "clusters of one row": cluster_case(1, 131072),
+    "clusters of one row, fp32 ragged": cluster_case(1, 128256, dtype="fp32"),
+    "cluster": cluster_case(16, 131072),
     "cluster of 4": cluster_case(8192, 32768),
     "cluster fp32": cluster_case(2048, 131072, dtype="fp32"),
     "cluster fp32 ragged": cluster_case(2048, 128256, dtype="fp32"),
@@ -143,7 +145,8 @@ def test_a_mask_that_rows_share_is_read_once(compiled):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "cluster" in name])
-def test_a_cluster_meets_once_and_sends_one_word_a_program(compiled, name):
+def test_a_cluster_meets_once_and_sends_one_word_a_warp(compiled, name):
     """The kernel's assembly counts on it: the compiler adds no barrier of the cluster, and doubles nothing."""
     counts = compiled[name]
     assert (counts["UCGABAR_ARV"], counts["UCGABAR_WAIT"], counts["STAS"]) == (1, 1, 1)
+    assert not {"BAR", "STS"} & counts.keys(), "the threads of a program need not meet"
