@@ -1,8 +1,9 @@
 """Rows in Gluon that are held by the programs of a thread-block cluster each, which the GPU runs together.
 
-In: pointers to aligned rows, sizes, strides in elements. Out: y or dx, one read and one write of each element, in one
-kernel. Warps send their sums to each other's shared memory: there is nothing to clear, and nobody to wait for
-who may not be running. If a row has several clusters, each reads it all, and writes a part. Needs Hopper or later.
+In: pointers to aligned rows, sizes, strides in elements. Out: y or dx, one write of each element, and one read by each
+cluster of its row (most have one), in one kernel. Warps send their sums to each other's shared memory: there is nothing
+to clear, and nobody to wait for who may not be running. Each of several clusters of a row writes a part. Needs Hopper
+or later.
 """
 
 # pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
@@ -104,7 +105,10 @@ def exchange(word, w, WORDS: gl.constexpr, PROGRAMS: gl.constexpr, WARPS: gl.con
 
 @gluon.jit
 def ordered(bits):
-    """The bits (int32) of float32 values as int32 in the same order, NaN last, and back."""
+    """The bits (int32) of float32 values as int32 in the same order, and back; a NaN comes first or last by its sign.
+
+    Its row's sum is NaN anyway.
+    """
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
@@ -152,7 +156,8 @@ def cluster_forward(
 ):  # fmt: skip
     """One cluster: one row, COLS columns in each of its programs' registers. PACKED: as they were read, as in Plan.
 
-    CLUSTERS: of a row; each writes a part of what each of its warps has read, and computes only that exactly.
+    CLUSTERS: of a row; each writes a part of what each of its warps has read. Float32 powers are exact in that part
+    alone: sums are of powers whose exponents are rounded, which moves the results of a row together.
     """
     FORM: gl.constexpr = "plain" if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
     cluster = prepare_exchange(PROGRAMS, WARPS)

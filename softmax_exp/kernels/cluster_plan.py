@@ -44,9 +44,9 @@ def cluster_of(n_rows: int, n_cols: int, itemsize: int, mode: str, programs: int
     packed = itemsize == 2 and n_bytes > (32 if mode == "forward" else 8) * _MIB
     warps = _warps(n_rows, n_bytes, programs, cols * itemsize, itemsize, mode, packed)
     clusters = 1
-    if mode == "forward" and cols * itemsize > 4 * _KIB:
-        # A row or two: more clusters, while all their warps are few and each has 512 bytes to write.
-        most = min(MOST_CLUSTERS, 512 // (n_rows * programs * warps), cols * itemsize // (512 * warps))
+    if mode == "forward" and cols * itemsize > 4 * _KIB and not packed:
+        # One to four rows: more clusters, while all their warps are few and each has 512 bytes to write.
+        most = min(MOST_CLUSTERS, 512 // (max(1, n_rows) * programs * warps), cols * itemsize // (512 * warps))
         clusters = next_power_of_2(max(1, most) + 1) // 2  # rounded down
     return Cluster(programs, cols, warps, packed, clusters)
 

@@ -36,7 +36,8 @@ class Plan:
     alike, so that all but their ends can be moved 16 bytes at a time; `scalar`: neither.
     reads: the eviction policy of what is read: `evict_last`, or "" for the usual one.
     programs: those that hold a row together: 2 to 16 in a `cluster`, else 1.
-    clusters: those of a row: 1, or 2 or 4 that read it all each and write a part, for a row or two; 1 if no `cluster`.
+    clusters: those of a row: 1, or 2 or 4 that read it all each and write a part, for one to four rows; gradients and
+    other kernels: 1.
     """
 
     kernel: str
@@ -132,7 +133,7 @@ def plan(
         columns = next_power_of_2(width)
         chosen = Plan("tile", rows, columns, 0, warps, 1, packed, registers, rotated, queries, access, reads)
         chosen = _with_rest(chosen, width, itemsize)
-    return _with_overrides(chosen, overrides, width, itemsize, mode)
+    return _with_overrides(chosen, overrides, width, itemsize, mode, gpu)
 
 
 def _kernel(row_bytes: int, itemsize: int, mode: str, mask: str, gpu: Gpu) -> str:
@@ -221,14 +222,20 @@ def _check_overrides(overrides: Mapping[str, int | str]) -> None:
             raise ValueError(f"{key} must be {allowed}, not {value!r}")
 
 
-def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int, itemsize: int, mode: str) -> Plan:
+def _with_overrides(
+    chosen: Plan, overrides: Mapping[str, int | str], width: int, itemsize: int, mode: str, gpu: Gpu
+) -> Plan:
     # What is chosen for the plan's own tile and warps does not go with others.
-    rest = 0 if overrides.get("cols", chosen.cols) != chosen.cols else chosen.rest
-    clusters = 1 if overrides.keys() & {"cols", "num_warps", "packed"} else chosen.clusters
+    same = {key for key, value in overrides.items() if getattr(chosen, key) == value}
+    others = overrides.keys() - same
+    rest = 0 if "cols" in others else chosen.rest
+    clusters = 1 if others & {"cols", "num_warps", "packed"} else chosen.clusters
     fields: dict[str, int | str] = {"rest": rest, "clusters": clusters, **overrides}
+    if mode == "backward":
+        fields["clusters"] = 1  # so that one set of overrides does for forward and its gradients
     changed = dataclasses.replace(chosen, **fields)  # type: ignore[arg-type]
     if changed.kernel == "cluster":
-        _check_cluster(changed, mode, itemsize)
+        _check_cluster(changed, itemsize)
     elif changed.programs * changed.clusters > 1:
         raise ValueError("programs and clusters are 1 for kernels other than kernel=cluster; leave them out")
     if changed.kernel == "two_pass":
@@ -244,19 +251,24 @@ def _with_overrides(chosen: Plan, overrides: Mapping[str, int | str], width: int
     if changed.rows * changed.cols * changed.programs > 2**20:
         factors = f"{changed.rows} x {changed.cols}" + f" x {changed.programs}" * (changed.programs > 1)
         raise ValueError(f"rows x cols, and x programs of a cluster, ({factors}) must not exceed 1,048,576")
+    most = gpu.registers_per_sm // (32 * changed.num_warps)
+    if changed.max_registers > most:
+        raise ValueError(
+            f"max_registers must be at most {most} for {changed.num_warps} warps, which share an SM's registers"
+        )
     if changed.packed and itemsize != 2:
         raise ValueError("packed is for elements of 2 bytes")
     return changed
 
 
-def _check_cluster(chosen: Plan, mode: str, itemsize: int) -> None:
+def _check_cluster(chosen: Plan, itemsize: int) -> None:
     """ValueError for what a cluster would not heed, or cannot be."""
     if chosen.programs == 1:
         raise ValueError("programs is 2, 4, 8 or 16 for kernel=cluster, not 1")
-    if chosen.rotated or chosen.queries:
-        raise ValueError("rotated and queries are for kernel=tile, not for clusters; leave them out")
-    if chosen.clusters > 1 and (mode == "backward" or chosen.packed):
-        raise ValueError("several clusters of a row are for forward and packed=false; leave out clusters, or packed")
+    if chosen.rotated or chosen.queries or chosen.num_stages != 1:
+        raise ValueError("rotated, queries and num_stages are not for clusters, which have no loop; leave them out")
+    if chosen.clusters > 1 and chosen.packed:
+        raise ValueError("several clusters of a row are for packed=false; leave out clusters, or packed")
     least = 32 * chosen.num_warps * chosen.clusters * 16 // itemsize
     if chosen.rows > 1 or chosen.rest or chosen.num_warps > MOST_WARPS or chosen.cols < least:
         raise ValueError(
@@ -283,5 +295,5 @@ _ALLOWED = {
     "programs": ("1, 2, 4, 8 or 16", lambda value: value in (1, 2, 4, 8, 16)),
     "clusters": ("1, 2 or 4", lambda value: value in (1, 2, 4)),
     "reads": ('"" or evict_last', lambda value: value in ("", "evict_last")),
-    "max_registers": ("0 or 16 to 255", lambda value: value == 0 or value in range(16, 256)),
+    "max_registers": ("0 or 24 to 255", lambda value: value == 0 or value in range(24, 256)),
 }

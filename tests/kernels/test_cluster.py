@@ -76,6 +76,10 @@ def test_overrides_name_the_kernel_or_are_of_the_tile():
     assert cluster_of(8192, 32768, 2, "forward", 2).cols == 16384
     assert plan(8, 131072, 2, clusters=2).clusters == 2
     assert plan(1, 131072, 2, kernel="cluster", num_warps=16).clusters == 1, "chosen for other warps"
+    own = dict(kernel="cluster", num_warps=8, packed=False, cols=8192)
+    assert plan(1, 131072, 2, **own) == plan(1, 131072, 2) and plan(1, 131072, 2).clusters == 4
+    assert plan(1, 131072, 2, "backward", clusters=4).clusters == 1, "one set of overrides does for both"
+    assert plan(0, 65536, 2).kernel == "cluster"
 
 
 @pytest.mark.parametrize(
@@ -85,15 +89,17 @@ def test_overrides_name_the_kernel_or_are_of_the_tile():
         (dict(kernel="tile", programs=4), "programs and clusters are 1"),
         (dict(kernel="long_rows", clusters=2), "programs and clusters are 1"),
         (dict(clusters=8), "clusters must be 1, 2 or 4, not 8"),
-        (dict(clusters=2, mode="backward"), "for forward and packed=false"),
-        (dict(clusters=2, packed=True), "for forward and packed=false"),
+        (dict(clusters=2, packed=True), "for packed=false"),
+        (dict(programs=4, num_stages=4), "num_stages are not for clusters"),
+        (dict(n_cols=2**17, programs=2, num_warps=16, max_registers=255), "at most 128 for 16 warps"),
+        (dict(n_rows=1, n_cols=2**25, kernel="cluster"), "must not exceed"),
         (dict(n_rows=1, programs=16, clusters=4, num_warps=8), "side by side, 8192 of a row of 4 clusters, not 2048"),
         (dict(programs=2, num_warps=32), "at most 16 warps, not 1, 0 and 32"),
         (dict(programs=3), "1, 2, 4, 8 or 16"),
         (dict(programs=4, rows=2), "rows=1"),
         (dict(programs=4, rest=8192), "rest=0"),
-        (dict(programs=4, rotated=True), "kernel=tile"),
-        (dict(programs=4, queries=8), "kernel=tile"),
+        (dict(programs=4, rotated=True), "rotated, queries"),
+        (dict(programs=4, queries=8), "rotated, queries"),
         (dict(programs=16, num_warps=16), "side by side, 4096 of a row of 1 clusters, not 2048"),
         (dict(programs=4, cols=1024, num_warps=4), "4 programs of cols .4096. must hold a row of 32768"),
         (dict(programs=16, cols=2**17), "1 x 131072 x 16. must not exceed"),
@@ -191,7 +197,7 @@ def hard(n_rows, n_cols, dtype):
     """Rows with NaN, infinity, nothing but -inf, a part of -inf, a single number, and values that almost overflow."""
     x = torch.randn(max(n_rows, 1), n_cols, device="cuda").to(dtype)
     specials = [(7, math.nan), (n_cols - 1, math.inf), (slice(None), -math.inf), (slice(n_cols // 16), -math.inf)]
-    specials += [(slice(1, None), -math.inf), (slice(None), -60000.0)]
+    specials += [(slice(1, None), -math.inf), (slice(None), -60000.0), (slice(None), math.nan)]
     for row, (columns, value) in zip(range(1, n_rows), specials, strict=False):
         x[row, columns] = value
     return x
@@ -208,6 +214,22 @@ def test_values(n_rows, n_cols, dtype):
     expected = oracle(x)
     expected[3 : 4 if n_rows > 3 else 3] = 0
     assert_close(softmax(x, safe=True), expected, dtype)
+
+
+@on_the_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n_cols", [36_000, 65536])
+@pytest.mark.parametrize("clusters", [2, 4])
+@pytest.mark.parametrize("safe", [False, True])
+def test_hard_rows_of_several_clusters(n_cols, dtype, clusters, safe):
+    x = hard(8, n_cols, dtype)
+    overrides = {"clusters": clusters, "num_warps": 4}
+    prepared = prepare_forward(x, -1, 0.5, None, False, safe, overrides)
+    assert (prepared.plan.kernel, prepared.plan.clusters) == ("cluster", clusters)
+    expected = oracle(x, scale=0.5)
+    if safe:
+        expected[3] = 0
+    assert_close(prepared.run(x, None), expected, dtype)
 
 
 @on_the_gpu

@@ -93,6 +93,7 @@ CASES = {
     "cluster fp32": cluster_case(2048, 131072, dtype="fp32"),
     "cluster fp32 ragged": cluster_case(2048, 128256, dtype="fp32"),
     "cluster ragged": cluster_case(40, 40000, dtype="bf16"),
+    "cluster backward of one row": cluster_case(1, 65536, "backward"),
     "cluster backward": cluster_case(2048, 131072, "backward"),
     "cluster backward fp32": cluster_case(2048, 131072, "backward", "fp32"),
 }
@@ -115,8 +116,9 @@ def compiled():
 def test_nothing_spills(compiled, name):
     counts = compiled[name]
     assert counts["registers"] > 0
-    # `held` is faster with five programs on an SM, and a few words in memory.
-    most = 16 if CASES[name][0].startswith("held") else 0
+    # `held` is faster with five programs on an SM and a few words in memory, and gradients of a row by 4 warps with 2
+    # words than by 8 with none, by 2 %.
+    most = 16 if CASES[name][0].startswith("held") else 2 if name == "cluster backward of one row" else 0
     assert counts.get("LDL", 0) <= most and counts.get("STL", 0) <= most
 
 
