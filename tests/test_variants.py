@@ -87,7 +87,7 @@ def test_checking_a_file_does_not_run_it(tmp_path):
 def test_our_variant_takes_every_field_of_the_plan_and_no_other():
     import inspect
 
-    from softmax_exp.kernels.plan import OVERRIDES
+    from softmax_exp.kernels.plan_overrides import OVERRIDES
     from softmax_exp.variants import triton
 
     assert list(inspect.signature(triton.build).parameters) == ["case", *OVERRIDES]

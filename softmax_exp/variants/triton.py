@@ -9,7 +9,7 @@ import torch
 
 from softmax_exp import kernels
 from softmax_exp.cases import Case
-from softmax_exp.kernels.plan import OVERRIDES
+from softmax_exp.kernels.plan_overrides import OVERRIDES
 
 NAME = "triton"
 NEEDS_CUDA = True
