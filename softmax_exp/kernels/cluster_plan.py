@@ -68,7 +68,7 @@ def suits_cluster(chosen: Cluster, n_rows: int, n_cols: int, itemsize: int, mode
     if row_bytes <= 8 * _KIB or held > 32 * _KIB:
         return False
     if held > 16 * _KIB and (itemsize, mode) == (2, "backward"):
-        # Two programs an SM: on one card 99 % of the limit, on another, with other numbers of SMs side by side, 79.
+        # Two programs an SM: on one card 96 % of the limit, on another, with other numbers of SMs side by side, 79.
         return False
     if n_rows * row_bytes <= (8 if row_bytes <= 64 * _KIB else 24) * _MIB:
         return True

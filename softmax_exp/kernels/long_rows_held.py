@@ -87,7 +87,7 @@ def held_forward(
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, SUM_FORM)
     if POWERS:
-        tiles = powers_of(tiles, largest, scale, N)
+        tiles = powers_of(tiles, largest, scale, N, True)
         total = tile_total(tiles, N)
     else:
         total = power_total(tiles, slope, origin, scale, SUM_FORM, N)
@@ -104,7 +104,7 @@ def held_forward(
     word = help_row(word, words, j, k, n_chunks, x, 0, n_cols, scale, lane, CHUNK, LANES)
     reference, factor = combine(word, j, n_chunks, scale, SAFE)
     slope, origin = exponent_of(reference, scale, FORM)
-    share = chunk_share(largest, reference, scale) * factor
+    share = chunk_share(largest, reference, scale, True) * factor
     factor *= common_factor(reference, slope, origin, FORM)
 
     for t in range(N):

@@ -174,13 +174,13 @@ def chunk_sum(tiles, largest, scale, N: tl.constexpr):
 
 
 @triton.jit
-def powers_of(tiles, largest, scale, N: tl.constexpr):
-    """exp((x - maximum) * scale) of a chunk's float32 tiles, to be held in their place."""
+def powers_of(tiles, largest, scale, N: tl.constexpr, TOLD: tl.constexpr):
+    """exp((x - maximum) * scale) of a chunk's float32 tiles, to be held in their place. TOLD: as of `power`."""
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, "exact")
     powers = ()
     for t in tl.static_range(N):
-        powers = powers + (power(tiles[t], slope, origin, scale, "exact"),)
+        powers = powers + (power(tiles[t], slope, origin, scale, "exact", TOLD),)
     return powers
 
 
@@ -194,7 +194,7 @@ def tile_total(tiles, N: tl.constexpr):
 
 
 @triton.jit
-def chunk_share(largest, reference, scale):
+def chunk_share(largest, reference, scale, TOLD: tl.constexpr):
     """exp((largest - reference) * scale): what makes a chunk's powers those of its row; 0 for nothing but -inf."""
     slope, origin = exponent_of(reference, scale, "exact")
-    return power(largest, slope, origin, scale, "exact")
+    return power(largest, slope, origin, scale, "exact", TOLD)

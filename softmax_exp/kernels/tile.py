@@ -222,8 +222,12 @@ def exponent_of(largest, scale, FORM: tl.constexpr):
 
 
 @triton.jit
-def power(logits, slope, origin, scale, FORM: tl.constexpr):
-    """The exponential by what `exponent_of` returned."""
+def power(logits, slope, origin, scale, FORM: tl.constexpr, TOLD: tl.constexpr = True):
+    """The exponential by what `exponent_of` returned.
+
+    TOLD: whether the compiler is told, by a maximum with 0, that the rest of the slope is positive. If not, it spills
+    100 words of `held_forward`, at 40 % more time; if so, 8 of `shared_forward`, at 3 %.
+    """
     if FORM == "fused":
         result = tl.exp2(fused_multiply_add(logits, slope, -origin))
     elif FORM == "plain":
@@ -231,13 +235,12 @@ def power(logits, slope, origin, scale, FORM: tl.constexpr):
     else:
         # The exponent's whole part goes to the result's exponent, and the fraction is found with the rest of log2(e):
         # with the exponent rounded, results of 1e-28 would be wrong by 40 units in the last place. Below 2^-126 the
-        # last product makes a denormal number or 0. The rest of the slope is positive, so that -inf stays what it is;
-        # its maximum with 0 says so to the compiler, which else spills 100 words of `held_forward`, at 40 % more time.
+        # last product makes a denormal number or 0. The rest of the slope is positive, so that -inf stays what it is.
         slope_rest = fused_multiply_add(tl.cast(scale, tl.float32), LOG2_E_LOW, -slope) + scale * LOG2_E_REST
         difference = logits - origin
         counter = tl.maximum(fused_multiply_add(difference, slope, COUNTER), COUNTER - 126.0)
         fraction = fused_multiply_add(difference, slope, COUNTER - counter)
-        fraction = fused_multiply_add(difference, tl.maximum(slope_rest, 0.0), fraction)
+        fraction = fused_multiply_add(difference, tl.maximum(slope_rest, 0.0) if TOLD else slope_rest, fraction)
         result = tl.exp2(fraction) * (counter.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
     return result
 
