@@ -14,7 +14,7 @@ from softmax_exp.kernels.cluster_plan import MOST_PROGRAMS, MOST_WARPS
 from softmax_exp.kernels.long_rows_shared import pack_product
 from softmax_exp.kernels.long_rows_tiles import NEG_INF, held, reference_of
 from softmax_exp.kernels.long_rows_words import pack, unpack
-from softmax_exp.kernels.tile import divide, exp_of_difference, exponent_of, power, reciprocal_of
+from softmax_exp.kernels.tile import divide, exponent_of, power, reciprocal_of, share_of
 
 # Returns the cluster's number, by a shift ($2) of the program's. (`program_id` is found by a product in
 # float32, later, and exact only below 2^24 programs.) The words of the cluster, and a barrier that counts their bytes
@@ -160,6 +160,7 @@ def cluster_forward(
     alone: sums are of powers whose exponents are rounded, which moves the results of a row together.
     """
     FORM: gl.constexpr = "plain" if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
+    SUM_FORM: gl.constexpr = FORM if CLUSTERS == 1 else "plain"
     cluster = prepare_exchange(PROGRAMS, WARPS)
     row = cluster // CLUSTERS
     x = gl.multiple_of(x_ptr + row.to(gl.int64) * x_stride, 16)
@@ -175,20 +176,19 @@ def cluster_forward(
         column = w[:, None] * EACH + (cluster % CLUSTERS * PART + part)
         values = load_chunk(x, column, n_cols, NEG_INF, VECTOR, EXACT, "")  # from the L1
     largest = largest_of(lane_largest(logits, VECTOR), LAYOUT)
-    slope, origin = exponent_of(reference_of(largest), scale, FORM)
+    if PACKED and CLUSTERS == 1:
+        logits = held(values).to(gl.float32)
+    slope, origin = exponent_of(reference_of(largest), scale, SUM_FORM)
+    powers = power(logits, slope, origin[:, None], scale, SUM_FORM)
+    total = gl.sum(powers, axis=1)
     if CLUSTERS > 1:
-        rough_slope, rough_origin = exponent_of(reference_of(largest), scale, "plain")
-        total = gl.sum(power(logits, rough_slope, rough_origin[:, None], scale, "plain"), axis=1)
+        slope, origin = exponent_of(reference_of(largest), scale, FORM)
         powers = power(values.to(gl.float32), slope, origin[:, None], scale, FORM)
-    else:
-        if PACKED:
-            logits = held(values).to(gl.float32)
-        powers = power(logits, slope, origin[:, None], scale, FORM)
-        total = gl.sum(powers, axis=1)
 
     maxima, totals = unpack(exchange(pack(largest, total), w, WORDS, PROGRAMS, WARPS))
     reference = reference_of(largest_of(maxima, WORDS))
-    total = gl.sum(totals * exp_of_difference(maxima, reference[:, None], scale), axis=1)
+    slope, origin = exponent_of(reference, scale, SUM_FORM)
+    total = gl.sum(totals * power(maxima, slope, origin[:, None], scale, SUM_FORM), axis=1)
     if SAFE:
         total = gl.where(total == 0.0, 1.0, total)
     reference = gl.convert_layout(reference, gl.SliceLayout(1, LAYOUT))
@@ -198,7 +198,8 @@ def cluster_forward(
     if PACKED:
         powers = power(held(values).to(gl.float32), slope, origin[:, None], scale, FORM)
     else:
-        powers *= power(largest, slope, origin, scale, FORM)[:, None]
+        share = power(largest, slope, origin, scale, FORM)[:, None]
+        factor, factor_rest = share_of(share, factor, factor_rest, FORM)
     store_chunk(y, column, divide(powers, factor, factor_rest, FORM), n_cols, VECTOR, EXACT)
 
 

@@ -68,8 +68,10 @@ class LongRowsLaunch:
     Called with the tensors (those of `forward` or `backward`, in their order); allocates the words and launches.
     """
 
-    def __init__(self, first: Kernel, second: Kernel, n_words: int, device: int, n_first: int) -> None:
-        self._first, self._second, self._n_words = first, second, n_words
+    def __init__(
+        self, first: Kernel, second: Kernel, n_words: int, device: int, n_first: int, reserved_bytes: int
+    ) -> None:
+        self._first, self._second, self._n_words, self._reserved_bytes = first, second, n_words, reserved_bytes
         self._device, self._n_first = device, n_first
 
     def __call__(self, *tensors: torch.Tensor) -> None:
@@ -89,7 +91,7 @@ class LongRowsLaunch:
         return {
             "n_regs": compiled.n_regs,
             "n_spills": compiled.n_spills,
-            "shared_bytes": compiled.metadata.shared,
+            "shared_bytes": compiled.metadata.shared + self._reserved_bytes,
             "launcher": "direct",
         }
 
@@ -196,4 +198,6 @@ def _prepare(
         {**strides, **sizes, **spins, **scale},
         {**tile, "WORDS": n_polled, **access, **constants, **overlapping, **reads, **warps}, device, **options,
     )  # fmt: skip
-    return LongRowsLaunch(first, second, n_words, device, n_first)
+    held = plan.design == "held"
+    reserved = long_rows_held.reserved_bytes(plan.chunk // 2 * tensors[0].element_size()) if held else 0
+    return LongRowsLaunch(first, second, n_words, device, n_first, reserved)

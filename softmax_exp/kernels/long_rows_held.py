@@ -1,12 +1,10 @@
 """Long rows in Gluon: as `shared_forward`, with half of each chunk in shared memory, for rows too long for registers.
 
-READS holds for the half in registers: Triton takes an eviction policy for copies to shared memory, and drops it.
-
 In: as shared_forward, for `aligned` rows alone. Out: y. Registers and shared memory of an H200 hold 42 to 50 MB of x
 at once: several rows of a million columns, so that some are read while others wait and are written.
 """
 
-# pyright: reportGeneralTypeIssues=false, reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
+# pyright: reportGeneralTypeIssues=false, reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
@@ -32,6 +30,59 @@ from softmax_exp.kernels.long_rows_words import (
 )
 from softmax_exp.kernels.tile import exponent_of, power
 
+# Triton takes an eviction policy for copies to shared memory, and drops it: halves of up to so many bytes are copied by
+# instructions of our own, to memory of our own, of which a program may have 48 KiB.
+MOST_BYTES = gl.constexpr(32 * 1024)
+RESERVE = gl.constexpr(f"""
+.shared .align 16 .b8 half_of_chunk[{MOST_BYTES.value}];
+mov.u32 $0, half_of_chunk;""")
+EVICT_LAST = gl.constexpr("createpolicy.fractional.L2::evict_last.b64 $0, 1.0;")
+EVICT_NORMAL = gl.constexpr("createpolicy.fractional.L2::evict_normal.b64 $0, 1.0;")
+COPY = gl.constexpr("""{
+.reg .pred inside;
+setp.lt.s32 inside, $4, $5;
+@inside cp.async.cg.shared.global.L2::cache_hint [$1], [$2], 16, $3;
+mov.b32 $0, 0;
+}""")
+# A thread reads nothing but what it copied. The barrier keeps the compiler from reading it before the maximum of the
+# other half is found, which would take 40 registers more.
+WAIT = gl.constexpr("cp.async.wait_all; bar.sync 0; mov.b32 $0, $1;")
+LOAD = gl.constexpr("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];")
+
+
+def reserved_bytes(half_bytes: int) -> int:
+    """Shared memory that a program has beside Triton's, whose half of a chunk is of so many bytes."""
+    return MOST_BYTES.value if half_bytes <= MOST_BYTES.value else 0
+
+
+@gluon.jit
+def copy_half(
+    half, x, n_cols, N: gl.constexpr, TILE: gl.constexpr, VECTOR: gl.constexpr, READS: gl.constexpr,
+    LAYOUT: gl.constexpr,
+):  # fmt: skip
+    """Begin to copy N tiles of x, which has n_cols columns left, to the shared memory at `half`. READS as of `Plan`."""
+    POLICY: gl.constexpr = EVICT_LAST if READS == "evict_last" else EVICT_NORMAL
+    policy = gl.inline_asm_elementwise(POLICY, "=l,r", [n_cols], dtype=gl.int64, is_pure=False, pack=1)
+    i = gl.arange(0, TILE // VECTOR, layout=LAYOUT)
+    for t in range(N):
+        column = t * TILE + i * VECTOR
+        operands = [half + (t * (TILE // VECTOR) + i) * 16, x + column, policy, column, n_cols]
+        gl.inline_asm_elementwise(COPY, "=r,r,l,l,r,r", operands, dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def load_half(half, x, t, i, n_cols, TILE: gl.constexpr, VECTOR: gl.constexpr, EXACT: gl.constexpr, OURS: gl.constexpr):
+    """Tile t of the half in shared memory, columns i of it; -inf where of x no more than n_cols columns are left."""
+    if OURS:
+        address = half + (t * TILE + i) * (16 // VECTOR)
+        REGISTERS: gl.constexpr = "=r,=r,=r,=r,r,r,r,r" if VECTOR == 4 else "=r,=r,=r,=r,r,r,r,r,r,r,r,r"
+        v = gl.inline_asm_elementwise(LOAD, REGISTERS, [address], dtype=x.dtype.element_ty, is_pure=False, pack=VECTOR)
+        if not EXACT:
+            v = gl.where(t * TILE + i < n_cols, v, NEG_INF)
+    else:
+        v = half.index(t).load(i.type.layout)
+    return v
+
 
 @gluon.jit(do_not_specialize=SIZES)
 def held_forward(
@@ -48,7 +99,7 @@ def held_forward(
     FORM: gl.constexpr = "fused" if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
     SUM_FORM: gl.constexpr = "fused" if FORM == "fused" else "plain"
     POWERS: gl.constexpr = FORM == "exact"
-    buffer = gl.allocate_shared_memory(x_ptr.dtype.element_ty, [N, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    OURS: gl.constexpr = HALF * (16 // VECTOR) <= MOST_BYTES
     program = gl.program_id(0)
     row = program // n_chunks
     k = program % n_chunks
@@ -57,16 +108,22 @@ def held_forward(
     words = words_ptr + row.to(gl.int64) * n_chunks
     i = gl.arange(0, TILE, layout=layout)
     first = k * CHUNK
-    for t in range(N):
-        column = first + t * TILE + i
-        if EXACT:
-            async_copy.async_copy_global_to_shared(buffer.index(t), x + column, eviction_policy=READS)
-        else:
-            if first + (t + 1) * TILE <= n_cols:
-                async_copy.async_copy_global_to_shared(buffer.index(t), x + column, eviction_policy=READS)
+    left = n_cols - first
+    if OURS:
+        half = gl.inline_asm_elementwise(RESERVE, "=r,r", [program], dtype=gl.int32, is_pure=False, pack=1)
+        copy_half(half, x + first, left, N, TILE, VECTOR, READS, narrow)
+    else:
+        half = gl.allocate_shared_memory(x_ptr.dtype.element_ty, [N, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+        for t in range(N):
+            column = first + t * TILE + i
+            if EXACT:
+                async_copy.async_copy_global_to_shared(half.index(t), x + column)
             else:
-                buffer.index(t).store(gl.load(x + column, mask=column // VECTOR * VECTOR < n_cols, other=NEG_INF))
-    async_copy.commit_group()
+                if (t + 1) * TILE <= left:
+                    async_copy.async_copy_global_to_shared(half.index(t), x + column)
+                else:
+                    half.index(t).store(gl.load(x + column, mask=column // VECTOR * VECTOR < n_cols, other=NEG_INF))
+        async_copy.commit_group()
     tiles = ()
     for t in gl.static_range(N):
         column = first + HALF + t * TILE + i
@@ -80,19 +137,25 @@ def held_forward(
     largest = tiles[0]
     for t in gl.static_range(1, N):
         largest = gl.maximum(largest, tiles[t])
-    async_copy.wait_group(0)
-    for t in range(N):
-        largest = gl.maximum(largest, buffer.index(t).load(layout))
+    if OURS:
+        half = gl.inline_asm_elementwise(WAIT, "=r,r", [half], dtype=gl.int32, is_pure=False, pack=1)
+        for t in gl.static_range(N):  # as a loop, bfloat16 spills 53 words; the other copies spill 10 so
+            largest = gl.maximum(largest, load_half(half, x, t, i, left, TILE, VECTOR, EXACT, OURS))
+    else:
+        async_copy.wait_group(0)
+        for t in range(N):
+            largest = gl.maximum(largest, load_half(half, x, t, i, left, TILE, VECTOR, EXACT, OURS))
     largest = gl.max(largest, axis=0).to(gl.float32)
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, SUM_FORM)
     if POWERS:
-        tiles = powers_of(tiles, largest, scale, N, True)
+        tiles = powers_of(tiles, largest, scale, N)
         total = tile_total(tiles, N)
     else:
         total = power_total(tiles, slope, origin, scale, SUM_FORM, N)
     for t in range(N):
-        total += power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, SUM_FORM)
+        v = load_half(half, x, t, i, left, TILE, VECTOR, EXACT, OURS)
+        total += power(v.to(gl.float32), slope, origin, scale, SUM_FORM)
     total = gl.sum(total, axis=0) * common_factor(reference, slope, origin, SUM_FORM)
 
     if OVERLAP:
@@ -104,11 +167,12 @@ def held_forward(
     word = help_row(word, words, j, k, n_chunks, x, 0, n_cols, scale, lane, CHUNK, LANES)
     reference, factor = combine(word, j, n_chunks, scale, SAFE)
     slope, origin = exponent_of(reference, scale, FORM)
-    share = chunk_share(largest, reference, scale, True) * factor
+    share = chunk_share(largest, reference, scale) * factor
     factor *= common_factor(reference, slope, origin, FORM)
 
     for t in range(N):
-        results = power(buffer.index(t).load(layout).to(gl.float32), slope, origin, scale, FORM) * factor
+        v = load_half(half, x, t, i, left, TILE, VECTOR, EXACT, OURS)
+        results = power(v.to(gl.float32), slope, origin, scale, FORM) * factor
         column = first + t * TILE + i
         if EXACT:
             gl.store(y + column, results.to(y_ptr.dtype.element_ty))

@@ -70,15 +70,16 @@ def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu)
             return [("shared", 32 * _KIB // itemsize, 168)]
         if access == "shifted":
             return [("shared", 20 * _KIB // itemsize, 128)]  # with the ends of a row, threads spill from 24 KiB on
+        if access == "scalar" and itemsize == 2:
+            return [("shared", 8 * _KIB // itemsize, 96)]
         # Longer chunks of longer rows, or more programs: 1 to 2 % faster.
         if itemsize == 4 and 480 * _KIB <= row_bytes <= _MIB:
             return [("shared", 32 * _KIB // itemsize, 168)]
         if itemsize == 2 and 240 * _KIB <= row_bytes <= 512 * _KIB:
             return [("shared", 16 * _KIB // itemsize, 96)]
         return [("shared", 24 * _KIB // itemsize, 128)]
-    # Without vectors the conversion of 16-bit elements needs more registers.
     if access == "scalar":
-        return [("shared", 32 * _KIB // itemsize, 128), ("shared", 64 * _KIB // itemsize, 168)]
+        return [("shared", 24 * _KIB // itemsize, 128), ("shared", 64 * _KIB // itemsize, 168)]
     in_registers = [("shared", 64 * _KIB // itemsize, 168), ("shared", 32 * _KIB // itemsize, 128)]
     if access == "shifted":
         return [("shared", (24 if itemsize == 4 else 32) * _KIB // itemsize, 96), *in_registers]

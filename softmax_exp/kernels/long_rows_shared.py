@@ -60,7 +60,7 @@ def write_softmax(y, tiles, reference, factor, first, low, high, scale, N: tl.co
     slope, origin = exponent_of(reference, scale, FORM)
     factor *= common_factor(reference, slope, origin, FORM)
     for t in tl.static_range(N):
-        powers = power(held(tiles[t]).to(tl.float32), slope, origin, scale, FORM, False)
+        powers = power(held(tiles[t]).to(tl.float32), slope, origin, scale, FORM)
         store_tile(y, powers * factor, first + t * TILE, low, high, TILE, VECTOR, ACCESS, EXACT)
 
 
@@ -68,7 +68,7 @@ def write_softmax(y, tiles, reference, factor, first, low, high, scale, N: tl.co
 def softmax_of(x, reference, factor, scale):
     """exp((x - reference) * scale) * factor of a few float32 elements."""
     slope, origin = exponent_of(reference, scale, "exact")
-    return power(x, slope, origin, scale, "exact", False) * factor
+    return power(x, slope, origin, scale, "exact") * factor
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -94,7 +94,7 @@ def shared_forward(
         ends = load_ends(x, k, low, high, NEG_INF, CHUNK, VECTOR)
         largest = tl.maximum(largest, tl.max(ends, axis=0))
     if POWERS:
-        tiles = powers_of(tiles, largest, scale, N, False)
+        tiles = powers_of(tiles, largest, scale, N)
         total = tl.sum(tile_total(tiles, N), axis=0)
     else:
         total = chunk_sum(tiles, largest, scale, N)
@@ -109,7 +109,7 @@ def shared_forward(
     if ACCESS == "shifted":
         store_ends(y, softmax_of(ends, reference, factor, scale), k, low, high, CHUNK, VECTOR)
     if POWERS:
-        factor *= chunk_share(largest, reference, scale, False)
+        factor *= chunk_share(largest, reference, scale)
         for t in tl.static_range(N):
             store_tile(y, tiles[t] * factor, k * CHUNK + t * TILE, low, high, TILE, VECTOR, ACCESS, EXACT)
     else:

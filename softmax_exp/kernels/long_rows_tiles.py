@@ -174,13 +174,19 @@ def chunk_sum(tiles, largest, scale, N: tl.constexpr):
 
 
 @triton.jit
-def powers_of(tiles, largest, scale, N: tl.constexpr, TOLD: tl.constexpr):
-    """exp((x - maximum) * scale) of a chunk's float32 tiles, to be held in their place. TOLD: as of `power`."""
+def powers_of(tiles, largest, scale, N: tl.constexpr):
+    """exp((x - maximum) * scale) of a chunk's float32 tiles, to be held in their place.
+
+    Two tiles at a time wait for the two before: begun all at once, their numbers do not fit into the registers, by 8
+    words of `shared_forward` and 100 of `held_forward`. (0 * NaN is NaN, as is the whole of a row with a NaN.)
+    """
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, "exact")
     powers = ()
     for t in tl.static_range(N):
-        powers = powers + (power(tiles[t], slope, origin, scale, "exact", TOLD),)
+        if t > 0 and t % 2 == 0:
+            origin = fused_multiply_add(powers[t - 1], 0.0, reference)
+        powers = powers + (power(tiles[t], slope, origin, scale, "exact"),)
     return powers
 
 
@@ -194,7 +200,7 @@ def tile_total(tiles, N: tl.constexpr):
 
 
 @triton.jit
-def chunk_share(largest, reference, scale, TOLD: tl.constexpr):
+def chunk_share(largest, reference, scale):
     """exp((largest - reference) * scale): what makes a chunk's powers those of its row; 0 for nothing but -inf."""
     slope, origin = exponent_of(reference, scale, "exact")
-    return power(largest, slope, origin, scale, "exact", TOLD)
+    return power(largest, slope, origin, scale, "exact")

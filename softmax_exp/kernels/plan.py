@@ -121,11 +121,11 @@ def plan(
         rotated = packed and (mode, mask) == ("forward", "none") and width * itemsize == 32 * _KIB
         # bfloat16 would take 66, and only one program would fit on an SM: 77 % of the limit instead of 97.
         registers = 64 if packed and mode == "forward" and warps == 16 else 0
-        if (mode, access, itemsize, warps) == ("backward", "shifted", 2, 4):
-            registers = 96  # as 5 programs on an SM may have; the compiler would take 107
         columns = next_power_of_2(width)
         chosen = Plan("tile", rows, columns, 0, warps, 1, packed, registers, rotated, queries, access, reads)
         chosen = _with_rest(chosen, width, itemsize)
+        if mode == "backward" and access != "aligned" and warps <= 8:
+            chosen = dataclasses.replace(chosen, max_registers=_registers(chosen, itemsize))
     return with_overrides(chosen, overrides, width, itemsize, mode, gpu)
 
 
@@ -151,6 +151,10 @@ def _tile(
         if (size, itemsize) == (512, 4):
             return (4, 1, False) if mode == "forward" else (16, 4, False)
         return 4096 // size, 8 if small and (mode, itemsize) == ("backward", 2) else 4, False
+    if mode == "backward" and access != "aligned" and row_bytes > 2 * _KIB:
+        for most, warps in _UNALIGNED_GRADIENTS[access, itemsize]:
+            if row_bytes <= most * _KIB:
+                return 1, warps, itemsize == 2
     if access == "shifted":
         # Every warp of a row computes its ends: 2 to 4 KiB of a row a warp, so that they are few.
         most = 16 if itemsize == 4 or size > 32 * _KIB else 4
@@ -197,6 +201,30 @@ _ROWS_AND_WARPS: dict[str, dict[int, tuple[tuple[int, int], tuple[int, int]]]] =
         32: ((1, 16), (1, 16)), 64: ((1, 32), (1, 32)),
     },
 }  # fmt: skip
+
+
+# Gradients of unaligned rows of more than 2 KiB, by access and bytes an element: (KiB of a row at most, warps), swept.
+_UNALIGNED_GRADIENTS = {
+    ("shifted", 2): ((3, 1), (8, 2), (24, 4), (32, 8)),
+    ("shifted", 4): ((4, 2), (8, 4), (64, 8)),
+    ("scalar", 2): ((5, 2), (17, 4)),
+    ("scalar", 4): ((8, 4), (33, 8), (64, 16)),
+}
+
+
+def _registers(chosen: Plan, itemsize: int) -> int:
+    """Registers a thread of gradients of unaligned rows: as few as hold its words of y and dy and the ends of rows.
+
+    With fewer, words are spilled: 100 of them make rows of 16 KiB take 2.4 times as long. 0: the compiler's choice.
+    """
+    words = 2 * chosen.rows * (chosen.cols + chosen.rest) * itemsize // (4 * 32 * chosen.num_warps)
+    if itemsize == 4:
+        return 0 if words < 64 else 128 if words <= 96 else 168
+    if not chosen.packed:
+        return 0
+    if words <= 48:
+        return 96 if words <= 40 else 112
+    return 128 if words <= 72 and chosen.access == "shifted" else 168
 
 
 def _with_rest(chosen: Plan, width: int, itemsize: int) -> Plan:

@@ -222,12 +222,8 @@ def exponent_of(largest, scale, FORM: tl.constexpr):
 
 
 @triton.jit
-def power(logits, slope, origin, scale, FORM: tl.constexpr, TOLD: tl.constexpr = True):
-    """The exponential by what `exponent_of` returned.
-
-    TOLD: whether the compiler is told, by a maximum with 0, that the rest of the slope is positive. If not, it spills
-    100 words of `held_forward`, at 40 % more time; if so, 8 of `shared_forward`, at 3 %.
-    """
+def power(logits, slope, origin, scale, FORM: tl.constexpr):
+    """The exponential by what `exponent_of` returned."""
     if FORM == "fused":
         result = tl.exp2(fused_multiply_add(logits, slope, -origin))
     elif FORM == "plain":
@@ -240,7 +236,7 @@ def power(logits, slope, origin, scale, FORM: tl.constexpr, TOLD: tl.constexpr =
         difference = logits - origin
         counter = tl.maximum(fused_multiply_add(difference, slope, COUNTER), COUNTER - 126.0)
         fraction = fused_multiply_add(difference, slope, COUNTER - counter)
-        fraction = fused_multiply_add(difference, tl.maximum(slope_rest, 0.0) if TOLD else slope_rest, fraction)
+        fraction = fused_multiply_add(difference, slope_rest, fraction)
         result = tl.exp2(fraction) * (counter.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
     return result
 
@@ -254,6 +250,15 @@ def reciprocal_of(total, FORM: tl.constexpr):
     else:
         rest = 0.0
     return factor, rest
+
+
+@triton.jit
+def share_of(power, factor, factor_rest, FORM: tl.constexpr):
+    """What `divide` needs to multiply by `power` too: as (factor, rest), without a rounding of its own."""
+    product = power * factor
+    if FORM == "exact":
+        factor_rest = fused_multiply_add(power, factor, -product) + power * factor_rest
+    return product, factor_rest
 
 
 @triton.jit

@@ -12,6 +12,11 @@ from softmax_exp.kernels.long_rows_plan import choose
 from softmax_exp.kernels.plan import plan
 
 
+def options_of(chosen):
+    """The compiler's options, by a plan."""
+    return dict(num_warps=chosen.num_warps) | ({"maxnreg": chosen.max_registers} if chosen.max_registers else {})
+
+
 def case(n_cols, mode="forward", dtype="fp16", mask="none", access="aligned", kernel=None, **constants):
     """What `compile_for_hopper` takes, as the plan has it for such a call."""
     itemsize = 4 if dtype == "fp32" else 2
@@ -23,7 +28,7 @@ def case(n_cols, mode="forward", dtype="fp16", mask="none", access="aligned", ke
         ROWS=chosen.rows, COLS=chosen.cols, REST=chosen.rest, LANES=chosen.cols if two_pass else chosen.lanes(itemsize),
         VECTOR=1 if access == "scalar" else 16 // itemsize, ACCESS=access, EXACT=exact, PACKED=chosen.packed,
     )  # fmt: skip
-    return [f"{chosen.kernel}_{mode}", dtype, dict(num_warps=chosen.num_warps), tile | constants]
+    return [f"{chosen.kernel}_{mode}", dtype, options_of(chosen), tile | constants]
 
 
 def long_case(n_rows, n_cols, kernel="", mode="forward", dtype="fp16", access="aligned"):
@@ -34,8 +39,7 @@ def long_case(n_rows, n_cols, kernel="", mode="forward", dtype="fp16", access="a
         CHUNK=chosen.chunk, TILE=chosen.tile, WORDS=128, VECTOR=16 // itemsize, ACCESS=access, READS=chosen.reads,
         EXACT=access == "aligned" and n_cols % chosen.chunk == 0, WARPS=chosen.num_warps,
     )  # fmt: skip
-    options = dict(num_warps=chosen.num_warps) | ({"maxnreg": chosen.max_registers} if chosen.max_registers else {})
-    return [f"{kernel or chosen.design}_{mode}", dtype, options, constants]
+    return [f"{kernel or chosen.design}_{mode}", dtype, options_of(chosen), constants]
 
 
 def cluster_case(n_rows, n_cols, mode="forward", dtype="fp16"):
@@ -46,8 +50,7 @@ def cluster_case(n_rows, n_cols, mode="forward", dtype="fp16"):
         PROGRAMS=chosen.programs, COLS=chosen.cols, VECTOR=16 // itemsize, PACKED=chosen.packed, READS=chosen.reads,
         EXACT=n_cols == chosen.programs * chosen.cols, WARPS=chosen.num_warps, CLUSTERS=chosen.clusters,
     )  # fmt: skip
-    options = dict(num_warps=chosen.num_warps, num_ctas=chosen.programs)
-    return [f"{chosen.kernel}_{mode}", dtype, options, constants]
+    return [f"{chosen.kernel}_{mode}", dtype, options_of(chosen) | dict(num_ctas=chosen.programs), constants]
 
 
 CAUSAL = dict(CAUSAL=True, SPLIT="query")
@@ -73,6 +76,14 @@ CASES = {
     "32768 backward": case(32768, "backward"),
     "16384 fp32 backward": case(16384, "backward", "fp32"),
     "4097 backward causal": case(4097, "backward", mask="causal", access="shifted", **CAUSAL),
+    **{
+        f"{n} backward": case(n, "backward", access="shifted")
+        for n in (1537, 3001, 4097, 6001, 8193, 10001, 12289, 16381)
+    },
+    "12289 backward bf16": case(12289, "backward", "bf16", access="shifted"),
+    **{f"{n} backward fp32": case(n, "backward", "fp32", access="shifted") for n in (8193, 12289, 16381)},
+    **{f"{n} scalar backward": case(n, "backward", access="scalar") for n in (2049, 6001, 8193)},
+    "8193 scalar backward fp32": case(8193, "backward", "fp32", access="scalar"),
     "two_pass": case(70001, mask="additive", access="shifted", kernel="two_pass", MASK="additive", SAFE=True),
     "two_pass backward": case(65536, "backward", mask="causal", kernel="two_pass", **CAUSAL),
     "65536": long_case(4096, 65536),
@@ -82,9 +93,13 @@ CASES = {
     "50257 of few rows": long_case(4, 50257, "partial", access="shifted"),
     "50257 of few rows, results": long_case(4, 50257, "finish", access="shifted"),
     "262144 backward": long_case(1024, 262144, mode="backward"),
+    "262144 fp32": long_case(1024, 262144, dtype="fp32"),
+    "300001 fp32": long_case(1024, 300001, dtype="fp32", access="shifted"),
     "50257 backward": long_case(2048, 50257, mode="backward", access="shifted"),
     "1048576": long_case(256, 1 << 20),
+    "1048576 bf16": long_case(256, 1 << 20, dtype="bf16"),
     "1048576 fp32": long_case(256, 1 << 20, dtype="fp32"),
+    "1000000 fp32": long_case(256, 1_000_000, dtype="fp32"),
     "4194304 fp32": long_case(64, 1 << 22, dtype="fp32"),
     "clusters of one row": cluster_case(1, 131072),
     "clusters of one row, fp32 ragged": cluster_case(1, 128256, dtype="fp32"),
@@ -97,6 +112,7 @@ CASES = {
     "cluster backward": cluster_case(2048, 131072, "backward"),
     "cluster backward fp32": cluster_case(2048, 131072, "backward", "fp32"),
 }
+MAY_SPILL = {"cluster backward of one row": 2, "12289 backward bf16": 2, "262144 fp32": 1}
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +133,8 @@ def test_nothing_spills(compiled, name):
     counts = compiled[name]
     assert counts["registers"] > 0
     # `held` is faster with five programs on an SM and a few words in memory, and gradients of a row by 4 warps with 2
-    # words than by 8 with none, by 2 %.
-    most = 16 if CASES[name][0].startswith("held") else 2 if name == "cluster backward of one row" else 0
+    # words than by 8 with none, by 2 %. Triton 3.7 spills a word where 3.6 does not.
+    most = 16 if CASES[name][0].startswith("held") else MAY_SPILL.get(name, 0)
     assert counts.get("LDL", 0) <= most and counts.get("STL", 0) <= most
 
 
