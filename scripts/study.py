@@ -49,6 +49,9 @@ PARTS = {  # in the order of their weight, should the time end
         "experiment=rows", FORWARD_ONLY, "dtype=float16,float32",
         "shape=[1,8192],[64,8192],[1,32000],[64,32000],[64,128256]",
     ],
+    "unaligned-gradients": [
+        "experiment=rows", FORWARD_ONLY, "mode=backward", "shape=[221184,1185],[65536,4097],[32768,8193],[21845,12289]"
+    ],
     # QuACK compiles for seconds a case, so it is not in all sweeps.
     "quack": [
         "experiment=rows", "variants=[triton,quack]", "dtype=float16,float32",

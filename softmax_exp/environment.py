@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softmax_exp import ptxas
 from softmax_exp.cases import stable_hash
 from softmax_exp.files import write_whole
 from softmax_exp.redaction import redact
@@ -86,6 +87,7 @@ def describe_device(device: torch.device) -> dict[str, Any]:
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "memory_bytes": properties.total_memory,
         "compute_capability": f"{properties.major}.{properties.minor}",
+        "ptxas": ptxas.version((properties.major, properties.minor)),
     }
     known = [gpu for gpu in describe_gpus() if uuid and gpu["uuid"].removeprefix("GPU-") == uuid.removeprefix("GPU-")]
     # Within a MIG slice torch gives the UUID of the slice, which NVML lists under no GPU.
@@ -102,6 +104,8 @@ def environment_class(environment: dict[str, Any]) -> dict[str, Any]:
     of_device = ("type", "name", "torch", "cuda", "triton", "driver", "memory_bytes", "sm_count", "mig", "threads")
     limits = ("power_limit_w", "sm_clock_max_mhz", "memory_clock_max_mhz")
     same = {key: device.get(key) for key in of_device + limits}
+    if "ptxas" in device:  # not known of results of before
+        same["ptxas"] = device["ptxas"]
     return same | {key: host.get(key) for key in ("cpu", "cpu_count", "python")}
 
 

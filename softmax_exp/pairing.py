@@ -29,7 +29,7 @@ _MACHINE = (
     "sm_clock_max_mhz",
     "memory_clock_max_mhz",
 )
-_SOFTWARE = ("torch", "cuda", "triton", "driver", "threads", "uuid")
+_SOFTWARE = ("torch", "cuda", "triton", "ptxas", "driver", "threads", "uuid")
 _HOST = ("cpu", "cpu_count", "python", "hostname")
 
 

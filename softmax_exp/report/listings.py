@@ -24,7 +24,8 @@ _FIGURES = (
 )  # fmt: skip
 FACTS = (  # where in an environment: label, part, keys
     ("GPU or CPU", "device", "name"), ("driver", "device", "driver"), ("torch", "device", "torch"),
-    ("CUDA", "device", "cuda"), ("triton", "device", "triton"), ("power limit, W", "device", "power_limit_w"),
+    ("CUDA", "device", "cuda"), ("triton", "device", "triton"), ("ptxas", "device", "ptxas"),
+    ("power limit, W", "device", "power_limit_w"),
     ("SM clock, MHz at most", "device", "sm_clock_max_mhz"),
     ("memory clock, MHz at most", "device", "memory_clock_max_mhz"),
     ("L2 cache, bytes", "device", "l2_bytes"), ("SMs", "device", "sm_count"), ("MIG", "device", "mig"),

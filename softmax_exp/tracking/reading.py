@@ -18,7 +18,7 @@ from softmax_exp.tracking.sending import find_runs
 from softmax_exp.tracking.store import Store, StoreError, explained
 
 _FIELDS = {field.name: str(field.type) for field in dataclasses.fields(Record)}
-_DEVICE = ("name", "driver", "torch", "cuda", "triton", "power_limit_w", "mig")
+_DEVICE = ("name", "driver", "torch", "cuda", "triton", "ptxas", "power_limit_w", "mig")
 
 
 def read_run(store: Store | None, run_id: str) -> dict[str, Any]:

@@ -114,9 +114,8 @@ def environment_params(environment: dict[str, Any]) -> dict[str, Any]:
     """What of an environment people look for first; the whole of it is an artifact of the summary."""
     host, device = environment.get("host") or {}, environment.get("device") or {}
     git = (host.get("git") or {}).get("package") or {}
-    params = {
-        f"env.{key}": device.get(key) for key in ("name", "driver", "torch", "cuda", "triton", "power_limit_w", "mig")
-    }
+    keys = ("name", "driver", "torch", "cuda", "triton", "ptxas", "power_limit_w", "mig")
+    params = {f"env.{key}": device.get(key) for key in keys}
     params |= {f"env.{key}": host.get(key) for key in ("cpu", "python", "hostname")}
     return params | {"env.git_commit": git.get("commit"), "env.git_dirty": git.get("dirty")}
 
