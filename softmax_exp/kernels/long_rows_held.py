@@ -33,15 +33,25 @@ from softmax_exp.kernels.tile import exponent_of, power
 # Triton takes an eviction policy for copies to shared memory, and drops it: halves of up to so many bytes are copied by
 # instructions of our own, to memory of our own, of which a program may have 48 KiB.
 MOST_BYTES = gl.constexpr(32 * 1024)
+# Returns the address of the thread's first vector. Each thread asks itself for it, so that ptxas does not know that the
+# memory lies at a constant: of that it made (13.0) copies that the GPU refuses as illegal instructions.
 RESERVE = gl.constexpr(f"""
 .shared .align 16 .b8 half_of_chunk[{MOST_BYTES.value}];
-mov.u32 $0, half_of_chunk;""")
+{{
+.reg .b32 address, thread, lane;
+mov.u32 address, half_of_chunk;
+mov.u32 thread, %tid.x;
+mad.lo.u32 address, thread, 16, address;
+mov.u32 lane, %laneid;
+shfl.sync.idx.b32 $0, address, lane, 31, 0xffffffff;
+}}""")
 EVICT_LAST = gl.constexpr("createpolicy.fractional.L2::evict_last.b64 $0, 1.0;")
 EVICT_NORMAL = gl.constexpr("createpolicy.fractional.L2::evict_normal.b64 $0, 1.0;")
 COPY = gl.constexpr("""{
 .reg .pred inside;
 setp.lt.s32 inside, $4, $5;
 @inside cp.async.cg.shared.global.L2::cache_hint [$1], [$2], 16, $3;
+@!inside st.shared.v4.b32 [$1], {$6, $6, $6, $6};
 mov.b32 $0, 0;
 }""")
 # A thread reads nothing but what it copied. The barrier keeps the compiler from reading it before the maximum of the
@@ -58,27 +68,31 @@ def reserved_bytes(half_bytes: int) -> int:
 @gluon.jit
 def copy_half(
     half, x, n_cols, N: gl.constexpr, TILE: gl.constexpr, VECTOR: gl.constexpr, READS: gl.constexpr,
-    LAYOUT: gl.constexpr,
+    THREADS: gl.constexpr, LAYOUT: gl.constexpr,
 ):  # fmt: skip
-    """Begin to copy N tiles of x, which has n_cols columns left, to the shared memory at `half`. READS as of `Plan`."""
+    """Begin to copy N tiles of x to the shared memory at `half`, -inf beyond its n_cols columns. READS as of `Plan`.
+
+    Vector i is of thread i % THREADS, here and in `load_half`.
+    """
+    # As words, one or two elements each.
+    MINUS_INF: gl.constexpr = -0x800000 if VECTOR == 4 else -0x7F0080 if x.dtype.element_ty.is_bf16() else -0x3FF0400
     POLICY: gl.constexpr = EVICT_LAST if READS == "evict_last" else EVICT_NORMAL
     policy = gl.inline_asm_elementwise(POLICY, "=l,r", [n_cols], dtype=gl.int64, is_pure=False, pack=1)
     i = gl.arange(0, TILE // VECTOR, layout=LAYOUT)
     for t in range(N):
         column = t * TILE + i * VECTOR
-        operands = [half + (t * (TILE // VECTOR) + i) * 16, x + column, policy, column, n_cols]
-        gl.inline_asm_elementwise(COPY, "=r,r,l,l,r,r", operands, dtype=gl.int32, is_pure=False, pack=1)
+        address = half + (t * (TILE // VECTOR) + i // THREADS * THREADS) * 16
+        operands = [address, x + column, policy, column, n_cols, MINUS_INF]
+        gl.inline_asm_elementwise(COPY, "=r,r,l,l,r,r,r", operands, dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
-def load_half(half, x, t, i, n_cols, TILE: gl.constexpr, VECTOR: gl.constexpr, EXACT: gl.constexpr, OURS: gl.constexpr):
-    """Tile t of the half in shared memory, columns i of it; -inf where of x no more than n_cols columns are left."""
+def load_half(half, x, t, i, TILE: gl.constexpr, VECTOR: gl.constexpr, THREADS: gl.constexpr, OURS: gl.constexpr):
+    """Columns i of tile t, of x's dtype, from the half in shared memory."""
     if OURS:
-        address = half + (t * TILE + i) * (16 // VECTOR)
+        address = half + (t * TILE + i // (THREADS * VECTOR) * (THREADS * VECTOR)) * (16 // VECTOR)
         REGISTERS: gl.constexpr = "=r,=r,=r,=r,r,r,r,r" if VECTOR == 4 else "=r,=r,=r,=r,r,r,r,r,r,r,r,r"
         v = gl.inline_asm_elementwise(LOAD, REGISTERS, [address], dtype=x.dtype.element_ty, is_pure=False, pack=VECTOR)
-        if not EXACT:
-            v = gl.where(t * TILE + i < n_cols, v, NEG_INF)
     else:
         v = half.index(t).load(i.type.layout)
     return v
@@ -96,6 +110,7 @@ def held_forward(
     narrow: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
     HALF: gl.constexpr = CHUNK // 2
     N: gl.constexpr = HALF // TILE
+    THREADS: gl.constexpr = 32 * WARPS
     FORM: gl.constexpr = "fused" if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
     SUM_FORM: gl.constexpr = "fused" if FORM == "fused" else "plain"
     POWERS: gl.constexpr = FORM == "exact"
@@ -111,7 +126,7 @@ def held_forward(
     left = n_cols - first
     if OURS:
         half = gl.inline_asm_elementwise(RESERVE, "=r,r", [program], dtype=gl.int32, is_pure=False, pack=1)
-        copy_half(half, x + first, left, N, TILE, VECTOR, READS, narrow)
+        copy_half(half, x + first, left, N, TILE, VECTOR, READS, THREADS, narrow)
     else:
         half = gl.allocate_shared_memory(x_ptr.dtype.element_ty, [N, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
         for t in range(N):
@@ -140,11 +155,11 @@ def held_forward(
     if OURS:
         half = gl.inline_asm_elementwise(WAIT, "=r,r", [half], dtype=gl.int32, is_pure=False, pack=1)
         for t in gl.static_range(N):  # as a loop, bfloat16 spills 53 words; the other copies spill 10 so
-            largest = gl.maximum(largest, load_half(half, x, t, i, left, TILE, VECTOR, EXACT, OURS))
+            largest = gl.maximum(largest, load_half(half, x, t, i, TILE, VECTOR, THREADS, OURS))
     else:
         async_copy.wait_group(0)
         for t in range(N):
-            largest = gl.maximum(largest, load_half(half, x, t, i, left, TILE, VECTOR, EXACT, OURS))
+            largest = gl.maximum(largest, load_half(half, x, t, i, TILE, VECTOR, THREADS, OURS))
     largest = gl.max(largest, axis=0).to(gl.float32)
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, SUM_FORM)
@@ -154,7 +169,7 @@ def held_forward(
     else:
         total = power_total(tiles, slope, origin, scale, SUM_FORM, N)
     for t in range(N):
-        v = load_half(half, x, t, i, left, TILE, VECTOR, EXACT, OURS)
+        v = load_half(half, x, t, i, TILE, VECTOR, THREADS, OURS)
         total += power(v.to(gl.float32), slope, origin, scale, SUM_FORM)
     total = gl.sum(total, axis=0) * common_factor(reference, slope, origin, SUM_FORM)
 
@@ -171,7 +186,7 @@ def held_forward(
     factor *= common_factor(reference, slope, origin, FORM)
 
     for t in range(N):
-        v = load_half(half, x, t, i, left, TILE, VECTOR, EXACT, OURS)
+        v = load_half(half, x, t, i, TILE, VECTOR, THREADS, OURS)
         results = power(v.to(gl.float32), slope, origin, scale, FORM) * factor
         column = first + t * TILE + i
         if EXACT:
