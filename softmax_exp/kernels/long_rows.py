@@ -199,5 +199,6 @@ def _prepare(
         {**tile, "WORDS": n_polled, **access, **constants, **overlapping, **reads, **warps}, device, **options,
     )  # fmt: skip
     held = plan.design == "held"
-    reserved = long_rows_held.reserved_bytes(plan.chunk // 2 * tensors[0].element_size()) if held else 0
+    itemsize = tensors[0].element_size()
+    reserved = long_rows_held.reserved_bytes(itemsize, plan.chunk // 2 * itemsize) if held else 0
     return LongRowsLaunch(first, second, n_words, device, n_first, reserved)

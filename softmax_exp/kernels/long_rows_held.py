@@ -30,8 +30,9 @@ from softmax_exp.kernels.long_rows_words import (
 )
 from softmax_exp.kernels.tile import exponent_of, power
 
-# Triton takes an eviction policy for copies to shared memory, and drops it: halves of up to so many bytes are copied by
-# instructions of our own, to memory of our own, of which a program may have 48 KiB.
+# Triton takes an eviction policy for copies to shared memory, and drops it: float32 halves of up to so many bytes are
+# copied by instructions of our own, to memory of our own, of which a program may have 48 KiB. (16-bit ones are 3 to 5 %
+# slower so, by the words that they spill.)
 MOST_BYTES = gl.constexpr(32 * 1024)
 # Returns the address of the thread's first vector. Each thread asks itself for it, so that ptxas does not know that the
 # memory lies at a constant: of that it made (13.0) copies that the GPU refuses as illegal instructions.
@@ -47,6 +48,7 @@ shfl.sync.idx.b32 $0, address, lane, 31, 0xffffffff;
 }}""")
 EVICT_LAST = gl.constexpr("createpolicy.fractional.L2::evict_last.b64 $0, 1.0;")
 EVICT_NORMAL = gl.constexpr("createpolicy.fractional.L2::evict_normal.b64 $0, 1.0;")
+# Four columns, from $2 to $1 by the policy $3, or $6 if their first, $4, is beyond the last, $5.
 COPY = gl.constexpr("""{
 .reg .pred inside;
 setp.lt.s32 inside, $4, $5;
@@ -54,45 +56,43 @@ setp.lt.s32 inside, $4, $5;
 @!inside st.shared.v4.b32 [$1], {$6, $6, $6, $6};
 mov.b32 $0, 0;
 }""")
+MINUS_INF = gl.constexpr(-0x800000)  # its bits
 # A thread reads nothing but what it copied. The barrier keeps the compiler from reading it before the maximum of the
 # other half is found, which would take 40 registers more.
 WAIT = gl.constexpr("cp.async.wait_all; bar.sync 0; mov.b32 $0, $1;")
 LOAD = gl.constexpr("ld.shared.v4.b32 {$0, $1, $2, $3}, [$4];")
 
 
-def reserved_bytes(half_bytes: int) -> int:
-    """Shared memory that a program has beside Triton's, whose half of a chunk is of so many bytes."""
-    return MOST_BYTES.value if half_bytes <= MOST_BYTES.value else 0
+def reserved_bytes(itemsize: int, half_bytes: int) -> int:
+    """Shared memory that a program has beside Triton's, for a half of a chunk of so many bytes."""
+    return MOST_BYTES.value if itemsize == 4 and half_bytes <= MOST_BYTES.value else 0
 
 
 @gluon.jit
 def copy_half(
-    half, x, n_cols, N: gl.constexpr, TILE: gl.constexpr, VECTOR: gl.constexpr, READS: gl.constexpr,
-    THREADS: gl.constexpr, LAYOUT: gl.constexpr,
+    half, x, n_cols, N: gl.constexpr, TILE: gl.constexpr, READS: gl.constexpr, THREADS: gl.constexpr,
+    LAYOUT: gl.constexpr,
 ):  # fmt: skip
     """Begin to copy N tiles of x to the shared memory at `half`, -inf beyond its n_cols columns. READS as of `Plan`.
 
-    Vector i is of thread i % THREADS, here and in `load_half`.
+    Vector i, of four columns, is of thread i % THREADS, here and in `load_half`.
     """
-    # As words, one or two elements each.
-    MINUS_INF: gl.constexpr = -0x800000 if VECTOR == 4 else -0x7F0080 if x.dtype.element_ty.is_bf16() else -0x3FF0400
     POLICY: gl.constexpr = EVICT_LAST if READS == "evict_last" else EVICT_NORMAL
     policy = gl.inline_asm_elementwise(POLICY, "=l,r", [n_cols], dtype=gl.int64, is_pure=False, pack=1)
-    i = gl.arange(0, TILE // VECTOR, layout=LAYOUT)
+    i = gl.arange(0, TILE // 4, layout=LAYOUT)
     for t in range(N):
-        column = t * TILE + i * VECTOR
-        address = half + (t * (TILE // VECTOR) + i // THREADS * THREADS) * 16
+        column = t * TILE + i * 4
+        address = half + (t * (TILE // 4) + i // THREADS * THREADS) * 16
         operands = [address, x + column, policy, column, n_cols, MINUS_INF]
         gl.inline_asm_elementwise(COPY, "=r,r,l,l,r,r,r", operands, dtype=gl.int32, is_pure=False, pack=1)
 
 
 @gluon.jit
-def load_half(half, x, t, i, TILE: gl.constexpr, VECTOR: gl.constexpr, THREADS: gl.constexpr, OURS: gl.constexpr):
-    """Columns i of tile t, of x's dtype, from the half in shared memory."""
+def load_half(half, t, i, TILE: gl.constexpr, THREADS: gl.constexpr, OURS: gl.constexpr):
+    """Columns i of tile t from the half in shared memory."""
     if OURS:
-        address = half + (t * TILE + i // (THREADS * VECTOR) * (THREADS * VECTOR)) * (16 // VECTOR)
-        REGISTERS: gl.constexpr = "=r,=r,=r,=r,r,r,r,r" if VECTOR == 4 else "=r,=r,=r,=r,r,r,r,r,r,r,r,r"
-        v = gl.inline_asm_elementwise(LOAD, REGISTERS, [address], dtype=x.dtype.element_ty, is_pure=False, pack=VECTOR)
+        address = half + (t * TILE + i // (THREADS * 4) * (THREADS * 4)) * 4
+        v = gl.inline_asm_elementwise(LOAD, "=r,=r,=r,=r,r,r,r,r", [address], dtype=gl.float32, is_pure=False, pack=4)
     else:
         v = half.index(t).load(i.type.layout)
     return v
@@ -114,7 +114,7 @@ def held_forward(
     FORM: gl.constexpr = "fused" if x_ptr.dtype.element_ty.primitive_bitwidth == 16 else "exact"
     SUM_FORM: gl.constexpr = "fused" if FORM == "fused" else "plain"
     POWERS: gl.constexpr = FORM == "exact"
-    OURS: gl.constexpr = HALF * (16 // VECTOR) <= MOST_BYTES
+    OURS: gl.constexpr = POWERS and HALF * 4 <= MOST_BYTES
     program = gl.program_id(0)
     row = program // n_chunks
     k = program % n_chunks
@@ -123,10 +123,9 @@ def held_forward(
     words = words_ptr + row.to(gl.int64) * n_chunks
     i = gl.arange(0, TILE, layout=layout)
     first = k * CHUNK
-    left = n_cols - first
     if OURS:
         half = gl.inline_asm_elementwise(RESERVE, "=r,r", [program], dtype=gl.int32, is_pure=False, pack=1)
-        copy_half(half, x + first, left, N, TILE, VECTOR, READS, THREADS, narrow)
+        copy_half(half, x + first, n_cols - first, N, TILE, READS, THREADS, narrow)
     else:
         half = gl.allocate_shared_memory(x_ptr.dtype.element_ty, [N, TILE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
         for t in range(N):
@@ -134,7 +133,7 @@ def held_forward(
             if EXACT:
                 async_copy.async_copy_global_to_shared(half.index(t), x + column)
             else:
-                if (t + 1) * TILE <= left:
+                if first + (t + 1) * TILE <= n_cols:
                     async_copy.async_copy_global_to_shared(half.index(t), x + column)
                 else:
                     half.index(t).store(gl.load(x + column, mask=column // VECTOR * VECTOR < n_cols, other=NEG_INF))
@@ -154,12 +153,12 @@ def held_forward(
         largest = gl.maximum(largest, tiles[t])
     if OURS:
         half = gl.inline_asm_elementwise(WAIT, "=r,r", [half], dtype=gl.int32, is_pure=False, pack=1)
-        for t in gl.static_range(N):  # as a loop, bfloat16 spills 53 words; the other copies spill 10 so
-            largest = gl.maximum(largest, load_half(half, x, t, i, TILE, VECTOR, THREADS, OURS))
+        for t in gl.static_range(N):
+            largest = gl.maximum(largest, load_half(half, t, i, TILE, THREADS, OURS))
     else:
         async_copy.wait_group(0)
         for t in range(N):
-            largest = gl.maximum(largest, load_half(half, x, t, i, TILE, VECTOR, THREADS, OURS))
+            largest = gl.maximum(largest, load_half(half, t, i, TILE, THREADS, OURS))
     largest = gl.max(largest, axis=0).to(gl.float32)
     reference = reference_of(largest)
     slope, origin = exponent_of(reference, scale, SUM_FORM)
@@ -169,7 +168,7 @@ def held_forward(
     else:
         total = power_total(tiles, slope, origin, scale, SUM_FORM, N)
     for t in range(N):
-        v = load_half(half, x, t, i, TILE, VECTOR, THREADS, OURS)
+        v = load_half(half, t, i, TILE, THREADS, OURS)
         total += power(v.to(gl.float32), slope, origin, scale, SUM_FORM)
     total = gl.sum(total, axis=0) * common_factor(reference, slope, origin, SUM_FORM)
 
@@ -186,7 +185,7 @@ def held_forward(
     factor *= common_factor(reference, slope, origin, FORM)
 
     for t in range(N):
-        v = load_half(half, x, t, i, TILE, VECTOR, THREADS, OURS)
+        v = load_half(half, t, i, TILE, THREADS, OURS)
         results = power(v.to(gl.float32), slope, origin, scale, FORM) * factor
         column = first + t * TILE + i
         if EXACT:
