@@ -14,10 +14,11 @@ from softmax_exp.records import Record
 # values each, were 0.16, 0.30 and 0.25 %. With these, no two of the study's equal sweeps are called different.
 DEVICE_SD_PCT = ((0.02, 0.16), (0.06, 0.3), (float("inf"), 0.25))
 # Between cards of one model, the part of each. Medians of equal kernels on two cards differed by 2 to 15 % below 5 us,
-# by 1.0 to 1.7 % at 8 to 27 us (three H200s), and by 0.6 % at most from 60 us on, on two cards of one host; but eager,
+# by 1.0 to 1.7 % at 8 to 27 us (three H200s), and by 0.3 % at most from 60 us on, on two cards of one host; but eager,
 # at 0.85 ms, took 0.7 to 1.6 % more on the card of docs/results/another_card than on two others.
 CARD_SD_PCT = ((0.005, 5.0), (0.02, 1.0), (0.06, 0.6), (float("inf"), 0.5))
-# Around an empty kernel events read 2.8 to 3.2 us on one of these cards and 4.7 us on two others, graphs 0.9 to 1.2.
+# Around an empty kernel events read 2.8 to 3.2 us on one of these cards and 4.5 to 4.7 us on two others. Graphs read
+# 1.0 to 1.4, by the size of the buffers beside it and not by the card.
 FLOORS_APART_US = {"events": 1.8, "graph": 0.1}
 # The host's clock, same study: the largest by latency in ms. Launch cost differs from process to process.
 GPU_HOST_SD_PCT = ((0.1, 20.0), (0.25, 7.5), (float("inf"), 5.5))

@@ -83,7 +83,7 @@ def _candidates(row_bytes: int, itemsize: int, mode: str, access: str, gpu: Gpu)
     in_registers = [("shared", 64 * _KIB // itemsize, 168), ("shared", 32 * _KIB // itemsize, 128)]
     if access == "shifted":
         return [("shared", (24 if itemsize == 4 else 32) * _KIB // itemsize, 96), *in_registers]
-    # One or two programs a row of up to 64 KiB each would be unlike in size, or few: 2 to 7 % slower.
+    # One or two programs a row of up to 64 KiB each would be unlike in size, or few: 2 to 8 % slower.
     if itemsize == 2 and row_bytes < 96 * _KIB:
         return [("shared", 48 * _KIB // itemsize, 128), *in_registers]
     if itemsize == 2 and row_bytes < 120 * _KIB:
